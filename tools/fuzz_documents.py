@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from compilediag.commands.show import render_view
+from compilediag.commands.show import render_views
 from compilediag.commands.subcommand import read_defaults
 from compilediag.commands.target import TOML_KEYS
 from compilediag.compare.diff import Comparison, compare
@@ -95,7 +95,7 @@ def _receipts(content: bytes, damaged: Damage) -> Callable[[random.Random], None
             except CompilediagError:
                 return
             for view in VIEWS:
-                _refused_or_done(lambda view=view: render_view(view, str(path)))
+                _refused_or_done(lambda view=view: render_views([view], str(path)))
             _refused_or_done(lambda: judge(receipt, limits=LIMITS))
             _refused_or_done(lambda: _drawn(compare(whole, receipt)))
 

@@ -12,7 +12,7 @@ import click
 from msgspec.structs import replace as changed
 
 from compilediag import extension_points
-from compilediag.commands.show import Views, render_view
+from compilediag.commands.show import Views, render_views
 from compilediag.commands.subcommand import subcommand
 from compilediag.commands.terminal import write, write_message
 from compilediag.errors import UsageError
@@ -105,7 +105,7 @@ def command(options: AnalyzeOptions) -> None:
     trainer, a run directory of compilediag, or a folder that contains any of them; or a URI. Each
     rank gets a receipt, and all ranks together get one.
     """
-    view = options.choose_view()
+    views = options.choose_views()
     here_only = (options.jobs, options.patterns, options.warmup, options.tlparse or None)
     if options.cluster is not None and any(value is not None for value in here_only):
         raise UsageError(
@@ -126,7 +126,7 @@ def command(options: AnalyzeOptions) -> None:
         folder = _write_receipts(options, sources, trainers, executor)
     if options.output is None:
         link_latest(folder)
-    write(render_view(view, folder if options.output is not None else None))
+    write(render_views(views, folder if options.output is not None else None))
 
 
 def _write_receipts(

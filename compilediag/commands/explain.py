@@ -7,15 +7,23 @@ has them in the repository beside the package. No page is generated here.
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compilediag.commands.subcommand import subcommand
-from compilediag.commands.terminal import get_render_options, write, write_document
+from compilediag.commands.terminal import (
+    format_document,
+    get_render_options,
+    is_terminal,
+    write,
+    write_document,
+    write_paged,
+)
 from compilediag.diagnosis.codes import REGISTER, CodeInfo
 from compilediag.errors import UsageError
-from compilediag.option_fields import argument, flag, names_finding, receipt_argument
+from compilediag.option_fields import argument, flag, names_finding
 from compilediag.views.text import clean
 
 if TYPE_CHECKING:
@@ -33,8 +41,8 @@ _CODE = re.compile(r"CD\d{3}\Z", re.IGNORECASE)
 class ExplainOptions:
     """The rule or finding to explain."""
 
-    code_or_number: str | None = argument(metavar="CODE|N", required=False)
-    receipt: str | None = receipt_argument()
+    words: tuple[str, ...] = argument(metavar="[CODE|N|KEY]... [RECEIPT]", nargs=-1, default=())
+    complete: bool = flag("--all", "Show every fact of a finding, not just one screen.")
     listing: bool = flag("--list", "List every code with its title.")
     skill: bool = flag("--skill", "Print SKILL.md: the loop for an agent, and facts about torch.")
     as_json: bool = flag("--json", "Print the same as JSON.")
@@ -44,9 +52,11 @@ class ExplainOptions:
     "explain",
     ExplainOptions,
     examples="""\
-  compilediag explain CD103    the page of a rule: bad code, good code, the fix
-  compilediag explain 1        finding 1 of the latest run, with every fact
+  compilediag explain 1        finding 1 of the latest run, on one screen
+  compilediag explain 1 3      several
+  compilediag explain 1 --all  with every fact
   compilediag explain CD103-rotary    the finding with that key, which is the same over runs
+  compilediag explain CD103    the page of a rule: bad code, good code, the fix
   compilediag explain --list   every code
   compilediag explain --skill  what an agent has to know
   compilediag explain 1 --json    the finding, its compiles and its rule, for a program
@@ -55,9 +65,11 @@ class ExplainOptions:
 def command(options: ExplainOptions) -> None:
     """Explain a rule by its CODE, or a finding by its number N or its KEY.
 
-    RECEIPT is a receipt file or the folder of a run; the default is the latest run.
+    RECEIPT is a receipt file or the folder of a run; the default is the latest run. Several in one
+    call are printed one below the other.
     """
     screen = get_render_options()
+    named, where = _split_words(options.words)
     if options.skill:
         write(read_skill())
     elif options.listing and options.as_json:
@@ -71,32 +83,41 @@ def command(options: ExplainOptions) -> None:
             text = screen.clean(f"{entry.slug}: {entry.sentence}")
             lines += screen.wrap(text, f"  {code}  ", " " * 9)
         write("\n".join([*lines, "", "  next: compilediag explain CODE"]) + "\n")
-    elif options.code_or_number is None:
+    elif not named:
         raise UsageError("say what to explain: a code such as CD103, or the number of a finding")
-    elif names_finding(options.code_or_number):
-        from compilediag.commands.receipts import format_suffix, load_finding
-        from compilediag.views.finding import build_finding_document, render_finding
-
-        suffix = format_suffix(options.receipt)
-        receipt, finding = load_finding(options.code_or_number, options.receipt)
-        number = int(finding.id[1:])
-        if options.as_json:
-            rule = _make_rule_document(finding.rule)
-            write_document(build_finding_document(number, receipt, rule, suffix))
-            return
-        facts, about = render_finding(number, finding, receipt, screen), read_page(finding.rule)
-        following = f"\n  next: compilediag show --timeline{suffix}\n"
-        write(facts + ("" if about is None else f"\n{_render_markdown(about)}") + following)
+    elif options.as_json and len(named) > 1:
+        raise UsageError("--json prints one document: name one rule or finding")
     else:
-        code = _resolve_code(options.code_or_number)
-        text = read_page(code)
+        text = "\n".join(_explain(word, where, options) for word in named)
+        paged = not options.as_json and not any(map(names_finding, named))
+        (write_paged if paged else write)(text)
+
+
+def _split_words(words: tuple[str, ...]) -> tuple[tuple[str, ...], str | None]:
+    """Split what is to be explained from the receipt, which comes last."""
+    if len(words) > 1 and not names_finding(words[-1]) and _find_code(words[-1]) is None:
+        return words[:-1], words[-1]
+    return words, None
+
+
+def _explain(word: str, where: str | None, options: ExplainOptions) -> str:
+    """Explain one rule or finding, as text or JSON."""
+    if not names_finding(word):
+        code = _resolve_code(word)
+        text, entry = read_page(code), _get_code_info(code)
         if options.as_json:
-            write_document(_make_rule_document(code))
-        elif text is not None:
-            write(_render_markdown(text))
-        else:
-            entry = _get_code_info(code)
-            write(f"{code} {entry.slug}: {entry.sentence}\n(no page is installed for it)\n")
+            return format_document(_make_rule_document(code))
+        missing = f"{code} {entry.slug}: {entry.sentence}\n(no page is installed for it)\n"
+        return missing if text is None else _render_markdown(text)
+    from compilediag.commands.receipts import format_suffix, load_finding
+    from compilediag.views.finding import build_finding_document, render_finding
+
+    receipt, finding = load_finding(word, where)
+    number = int(finding.id[1:])
+    if options.as_json:
+        rule = _make_rule_document(finding.rule)
+        return format_document(build_finding_document(number, receipt, rule, format_suffix(where)))
+    return render_finding(number, finding, receipt, get_render_options(), whole=options.complete)
 
 
 def _make_rule_document(code: str) -> RuleDocument:
@@ -137,14 +158,21 @@ def list_codes_with_page() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in _PAGES.glob("CD*.md") if _CODE.match(path.stem)))
 
 
-def _resolve_code(word: str) -> str:
-    """Resolve a code in any case, or a slug such as "lazy-buffer", to a code."""
-    if _CODE.match(word):
-        return word.upper()
+def _find_code(word: str) -> str | None:
+    """Find the code that a word names, in any case, or as a slug such as "lazy-buffer"."""
     slug = word.lower().replace("_", "-")
-    for code, entry in REGISTER.items():
-        if entry.slug == slug:
-            return code
+    known = (code for code, entry in REGISTER.items() if entry.slug == slug)
+    return word.upper() if _CODE.match(word) else next(known, None)
+
+
+def _resolve_code(word: str) -> str:
+    """Resolve a code or a slug to a code.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if (code := _find_code(word)) is not None:
+        return code
     raise UsageError(
         f"{clean(word, limit=60)!r} is no code such as CD103, no slug such as lazy-buffer and no "
         "number of a finding; `compilediag explain --list` names every code"
@@ -152,9 +180,9 @@ def _resolve_code(word: str) -> str:
 
 
 def _render_markdown(text: str) -> str:
-    """Render Markdown where there is colour; elsewhere it stays as it is written."""
+    """Render Markdown on a terminal, or in colour; elsewhere it stays as it is written."""
     screen = get_render_options()
-    if not screen.color:
+    if not (screen.color or is_terminal(sys.stdout)):
         return text.rstrip("\n") + "\n"
     import io
 
@@ -162,6 +190,8 @@ def _render_markdown(text: str) -> str:
     from rich.markdown import Markdown
 
     canvas = io.StringIO()
-    console = Console(file=canvas, width=screen.width, force_terminal=True)
+    console = Console(
+        file=canvas, width=screen.width, force_terminal=True, no_color=not screen.color
+    )
     console.print(Markdown(text, code_theme="ansi_dark"))
     return canvas.getvalue()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 
@@ -38,20 +38,21 @@ class Views:
     markdown: bool = flag("--md", "Print Markdown for a pull request.")
     as_json: bool = flag("--json", "Print the receipt itself.")
 
-    def choose_view(self) -> str:
-        """Return the view that was chosen; "" for the verdict.
+    def choose_views(self) -> tuple[str, ...]:
+        """Return the views that were chosen, each a section; the verdict alone without any.
 
         Raises:
-            UsageError: several were.
+            UsageError: one of several is a document of its own.
         """
-        names = (*collect_options(Views), "perfetto", "html", "issue")
-        chosen = [name for name in names if getattr(self, name, None) not in (False, None)]
-        if len(chosen) > 1:
-            flags = "--all, --frames, --timeline, --steps, --compile-time, --ranks, --md"
-            written = ", --json, --perfetto, --html and --issue"
-            more = written if hasattr(self, "issue") else " and --json"
-            raise UsageError(f"{flags}{more} are different views; give one")
-        return chosen[0] if chosen else ""
+        names = (*collect_options(Views), *_FILES)
+        chosen = tuple(n for n in names if getattr(self, n, None) not in (False, None))
+        if len(chosen) > 1 and not {*chosen}.isdisjoint(("markdown", "as_json", *_FILES)):
+            more = ", --perfetto, --html, --issue" if hasattr(self, "issue") else ""
+            raise UsageError(f"--md, --json{more} are documents of their own; give one alone")
+        return chosen or ("",)
+
+
+_FILES = ("perfetto", "html", "issue")
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def command(options: ShowOptions) -> None:
 
     RECEIPT is a receipt file or the folder of a run; the default is the latest run.
     """
-    view = options.choose_view()
+    views = options.choose_views()
     if options.open_page and options.html is None:
         raise UsageError("--open belongs to --html FILE")
     suffix = format_suffix(options.receipt)
@@ -112,7 +113,7 @@ def command(options: ShowOptions) -> None:
     elif options.issue is not None:
         write(_render_issue(options.issue, options.receipt))
     else:
-        write(render_view(view, options.receipt))
+        write(render_views(views, options.receipt))
 
 
 _BLOCKS = {
@@ -125,7 +126,12 @@ _BLOCKS = {
 """Views that are blocks: the module of `show_NAME`, and the command that leads on from there."""
 
 
-def render_view(view: str, where: str | None) -> str:
+def render_views(views: Sequence[str], where: str | None) -> str:
+    """Render views of a receipt, one below the other."""
+    return "\n".join(_render_view(view, where) for view in views)
+
+
+def _render_view(view: str, where: str | None) -> str:
     """Render one view of a receipt; only the module that draws it is imported."""
     path, receipt = load_receipt(where)
     suffix, screen = format_suffix(where), get_render_options()

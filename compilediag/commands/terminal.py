@@ -22,7 +22,7 @@ PIPE_WIDTH = 100
 MAX_WIDTH = 120
 MESSAGE_LIMIT = 2000
 """Longest line of a message, in characters."""
-_SIGNS = "✗✓→·…▁█"
+_SIGNS = "✗✓→·…▁█▸│"
 
 
 def reserve_descriptors() -> None:
@@ -102,11 +102,30 @@ def format_json(value: Any) -> str:
     return json.dumps(value, indent=1, default=str) + "\n"
 
 
-def write_document(document: Document) -> None:
-    """Write a document to stdout as `format_json` does."""
+def format_document(document: Document) -> str:
+    """Format a document as `format_json` does."""
     from compilediag.json_document import convert_to_builtins
 
-    write(format_json(convert_to_builtins(document)))
+    return format_json(convert_to_builtins(document))
+
+
+def write_document(document: Document) -> None:
+    """Write a document to stdout as `format_json` does."""
+    write(format_document(document))
+
+
+def write_paged(text: str) -> None:
+    """Write a long text to stdout, on a terminal a page at a time.
+
+    Raises:
+        OutputUnwritable, BrokenPipeError: as `write`.
+    """
+    if is_terminal(sys.stdout) and text.count("\n") >= os.get_terminal_size().lines:
+        import click
+
+        click.echo_via_pager(text, color=True)
+    else:
+        write(text)
 
 
 def write_stderr(text: str) -> None:

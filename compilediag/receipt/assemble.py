@@ -52,6 +52,7 @@ from compilediag.receipt.compiles import (
 from compilediag.receipt.finding_keys import assign_keys
 from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.receipt.sanitize import list_working_directories, sanitize
+from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.identity import (
     Completeness,
     Configuration,
@@ -73,6 +74,7 @@ from compilediag.receipt.schema.receipt import (
 )
 from compilediag.receipt.schema.record import Record, make_record
 from compilediag.receipt.schema.running import Overhead
+from compilediag.rules.candidates import list_changes
 from compilediag.timeline.recorded import are_losses_finite
 from compilediag.timeline.timeline import (
     Process,
@@ -93,6 +95,7 @@ _OUT_OF_MEMORY = re.compile(
     re.IGNORECASE,
 )
 
+MAX_TRIED = 200  #: Findings for which it is found out whether a change can be tried.
 TAIL_BYTES = 8 * 1024  #: Longest log tail and failure reason stored.
 
 
@@ -109,14 +112,23 @@ def build_receipt(timeline: Timeline, diagnosis: Diagnosis, run: RunMetadata) ->
     unsafe = _build_unredacted(timeline, diagnosis, run, redactor)
     redactor.counts.clear()  # each placeholder is counted once, where it stands in the receipt
     receipt, finite = sanitize(unsafe, redactor, list_working_directories(timeline))
+    findings = tuple(_lead_on(finding, receipt) for finding in assign_keys(receipt.findings))
     record = Redactions(count=sum(redactor.counts.values()), rules=tuple(sorted(redactor.counts)))
     header = receipt.header
     return replace(
         receipt,
-        findings=assign_keys(receipt.findings),
+        findings=findings,
         header=replace(header, run=replace(header.run, redactions=record)),
         checks=replace(receipt.checks, values_finite=finite),
     )
+
+
+def _lead_on(finding: FindingRecord, receipt: Receipt) -> FindingRecord:
+    """Lead from a finding to its explanation, where `fix` knows no change to try."""
+    tries = finding.next is not None and finding.next.startswith("compilediag fix")
+    if not tries or int(finding.id[1:]) > MAX_TRIED or list_changes(finding, receipt):
+        return finding
+    return replace(finding, next=f"compilediag explain {finding.id[1:]}")
 
 
 def _build_unredacted(
@@ -137,7 +149,10 @@ def _build_unredacted(
         environment=build_environment(timeline, run),
         compile=build_compile_section(timeline, diagnosis),
         findings=tuple(
-            make_finding_record(finding, repeatable=bool(run.argv))
+            replace(
+                make_finding_record(finding, repeatable=bool(run.argv)),
+                excerpts=run.excerpts.get(finding.id, ()),
+            )
             for finding in diagnosis.findings
         ),
         steps=build_steps_section(timeline, diagnosis.findings, run.warmup)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from compilediag.receipt.schema.compiles import ExcerptRecord
 from compilediag.receipt.schema.identity import Provenance
 from compilediag.receipt.schema.receipt import Artifact, Status
 from compilediag.receipt.schema.running import GoodputSection
@@ -73,6 +74,10 @@ class RunMetadata:
     #: "tlparse" and "depyf" to their versions, where they are installed.
     tool_versions: Mapping[str, str] = field(default_factory=dict[str, str])
     extensions: Mapping[str, object] = field(default_factory=dict[str, object])
+    #: Source lines by the id of their finding.
+    excerpts: Mapping[str, tuple[ExcerptRecord, ...]] = field(
+        default_factory=dict[str, "tuple[ExcerptRecord, ...]"]
+    )
 
 
 OURS = {

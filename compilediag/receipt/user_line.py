@@ -34,16 +34,3 @@ def is_foreign_record(record: FindingRecord | GraphBreak | FrameDetail) -> bool:
     if isinstance(record, GraphBreak):
         return is_foreign(record.ownership, record.file)
     return is_foreign(None, record.frame.file)
-
-
-def find_passed_argument(name: str | None, call: UserCallRecord | None) -> tuple[str, str] | None:
-    """Find the parameter that a variable belongs to, and the expression that the call passes for
-    it; None where that is not known, or says no more than the variable's name."""
-    if not name or call is None:
-        return None
-    for argument in call.arguments:
-        parameter, expression = argument.parameter, argument.expression
-        belongs = name == parameter or name.startswith((f"{parameter}.", f"{parameter}["))
-        if belongs and expression != parameter:
-            return parameter, expression
-    return None

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from compilediag import extension_points
 from compilediag.diagnosis.causes.run_causes import RunCauses
-from compilediag.diagnosis.codes import BLIND, RECOMPILES, SEVERITIES
+from compilediag.diagnosis.codes import BLIND, OUTLOOK, RECOMPILES, SEVERITIES
 from compilediag.diagnosis.findings import CauseId, Finding, HasCaller, Rule, add_caller, make_place
 from compilediag.diagnosis.reconcile import Agreement
 from compilediag.receipt.schema.compiles import Need, Place
@@ -141,11 +141,12 @@ def diagnose(timeline: Timeline, rules: Sequence[Rule] = ALL_RULES) -> Diagnosis
         )
         for finding in add_candidates(unmerged, timeline, analysis.causes)
     ]
-    # Doubt about the evidence first, then seconds, then severity; else the rules' own order.
+    # What a screen shows one by one has the first numbers, then doubt about the evidence, which the
+    # verdict names, what has not happened yet, and notes; else by seconds, severity, and rules.
     ordered = sorted(
         _add_callers(known, analysis),
         key=lambda finding: (
-            finding.rule not in BLIND,
+            *(finding.severity == "info", finding.rule in OUTLOOK, finding.rule in BLIND),
             -(finding.cost_s or 0.0),
             SEVERITIES.index(finding.severity),
         ),

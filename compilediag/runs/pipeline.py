@@ -11,6 +11,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from compilediag.readers.journal import ProcessJournal
@@ -18,6 +19,7 @@ from compilediag.receipt.assemble import build_receipt
 from compilediag.receipt.run_metadata import JournalFacts, RunMetadata
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.diagnose import Diagnosis, diagnose
+from compilediag.runs.excerpts import read_excerpts
 from compilediag.timeline.timeline import Timeline
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -43,6 +45,8 @@ def diagnose_run(
     stage(f"explaining {timeline.counts.recompiles} recompiles")
     diagnosis = diagnose(timeline)
     stage("writing the receipt")
+    excerpts = read_excerpts(diagnosis.findings, timeline, metadata.provenance.source_sha256)
+    metadata = replace(metadata, excerpts=excerpts)
     return DiagnosedRun(timeline, diagnosis, build_receipt(timeline, diagnosis, metadata))
 
 

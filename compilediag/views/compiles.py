@@ -12,7 +12,6 @@ from compilediag.receipt.schema.compiles import (
     CompileMemorySection,
     CompileSeconds,
     GuardsSection,
-    VariedValue,
 )
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import FrameName
@@ -28,6 +27,7 @@ from compilediag.views.graphs import render_restart
 from compilediag.views.place import format_frame
 from compilediag.views.style import RenderOptions
 from compilediag.views.text import pad
+from compilediag.views.varied import build_varied
 
 MAX_ENTRIES = 4
 MAX_CAUSES = 20
@@ -121,7 +121,7 @@ def show_timeline(receipt: Receipt, options: RenderOptions) -> list[Block]:
                 lines += options.wrap(guard, " " * 9, " " * 11, style="dim")
         lines += format_more(len(event.causes) - MAX_CAUSES, ": compilediag show --json", " " * 9)
         blocks.append(Preformatted([*lines, *render_missed_entries(event, options, " " * 9)]))
-    blocks += build_varied(receipt, options)
+    blocks += build_varied(receipt, options, complete=True)
     if any(len(event.causes) > 1 for event in events):
         note = "* the guard to blame; the others were false at the same time"
         blocks.append(Paragraph(notes=(note,)))
@@ -129,32 +129,6 @@ def show_timeline(receipt: Receipt, options: RenderOptions) -> list[Block]:
         note = "new: no cache entry accepts the value; known: one does, it was compiled for before"
         blocks.append(Paragraph(notes=(note,)))
     return blocks
-
-
-def build_varied(receipt: Receipt, options: RenderOptions) -> list[Block]:
-    """Build the table of every guarded value that varied; none where nothing was compiled again."""
-    part = receipt.compile
-    rows = [
-        (
-            options.clean(f"{row.variable}{f' ({row.alike} values)' if row.alike > 1 else ''}", 80),
-            options.clean(row.frame.function, 40),
-            options.clean(", ".join(f"{at.compile_id} {at.value}" for at in row.values), 200),
-            options.clean(", ".join(row.entries), 60),
-            _format_changer(row, options),
-        )
-        for row in part.varied
-    ]
-    if not rows:
-        return []
-    head = ("what varied", "frame", "value by graph", "kept from serving", "changed by")
-    left_out = f"+{part.varied_left_out} more that varied are counted and not listed"
-    notes = (left_out,) if part.varied_left_out else ()
-    return [Table(head, rows, shrink="value by graph", wide_only=("frame",), notes=notes)]
-
-
-def _format_changer(row: VariedValue, options: RenderOptions) -> str:
-    changer = row.changed_at or next(iter(row.writers), None)
-    return "" if changer is None else options.format_place(changer.file, changer.line)
 
 
 def render_missed_entries(event: CompileEvent, options: RenderOptions, indent: str) -> list[str]:

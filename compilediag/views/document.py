@@ -86,6 +86,8 @@ class Table(Struct, frozen=True):
     """The numbers of a column, which are shaded by how far they are above the least of them."""
     shrink: str = ""
     """The column that is cut where the table is wider than the terminal."""
+    keep_start: bool = False
+    """It is cut at its end."""
     wide_only: Container[str] = ()
     """Names of the columns that a narrow terminal has no room for."""
     limit: int | None = None
@@ -163,10 +165,10 @@ class SourceLine(Struct, frozen=True):
 
 
 class Excerpt(Struct, frozen=True):
-    """The lines around the one a finding is about, or why they are not shown."""
+    """The lines around one that a finding is about; without any where they are not known."""
 
+    place: str = ""
     lines: tuple[SourceLine, ...] = ()
-    note: str = ""
 
 
 class ProvedChange(Struct, frozen=True):
@@ -190,8 +192,6 @@ class Card(Struct, frozen=True):
     variable: str
     before: str | None
     after: str | None
-    others: bool
-    """Whether other values were met too."""
     line: str
     """The program's own line to look at first."""
     other_lines: int
@@ -201,7 +201,6 @@ class Card(Struct, frozen=True):
     calls: bool
     """Whether the line is a call of the library's."""
     changed: str
-    passed: str
     written: tuple[str, ...]
     when: str
     first_step: int | None
@@ -216,12 +215,18 @@ class Card(Struct, frozen=True):
     """What can be typed without an edit."""
     proof: ProvedChange | None
     refused: tuple[tuple[str, str], ...]
+    sentence: str = ""
+    """What happened, in the program's own names."""
+    key: str = ""
+    history: str = ""
+    """What the variable was, graph by graph."""
     excerpt: Excerpt = Excerpt()
+    change: Excerpt = Excerpt()
+    """The line that changes the value, where it is another one."""
     anchor: str = ""
     """The id of its place on a page."""
     more: str = ""
     """The command that says more."""
-    key: str = ""
     editor: str = ""
     """The address that opens `line` in an editor; empty where no whole path is known."""
     page: str = ""
@@ -230,21 +235,15 @@ class Card(Struct, frozen=True):
     @property
     def places(self) -> list[str]:
         """Every line that has to do with it."""
-        places = (self.line, *self.library, self.changed, self.passed, *self.written)
+        places = (self.line, *self.library, self.changed, *self.written)
         return [place for place in places if place]
 
     @property
     def what(self) -> tuple[str, ...]:
-        """Title, variable, its change, and what else changed."""
-        what = [self.title]
-        what += [" ", Code(self.variable)] if self.variable else []
-        if self.before is not None and self.after is not None:
-            what += [" ", Code(self.before), " → ", Code(self.after)]
-        for index, part in enumerate(self.parts[:MAX_PARTS]):
-            what += [", " if index else " with ", Code(part)]
-        if len(self.parts) > MAX_PARTS:
-            what.append(f" and {len(self.parts) - MAX_PARTS} more")
-        return tuple(what)
+        """The sentence, names as code, and what the variable was."""
+        parts = enumerate(self.sentence.split("`"))
+        named = [Code(part) if n % 2 else part for n, part in parts if part]
+        return (*named, *([": ", Code(self.history)] if self.history else []))
 
 
 Block = Paragraph | Listing | Preformatted | Table | Card

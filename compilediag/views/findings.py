@@ -5,17 +5,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from compilediag.receipt.finding_keys import normalize_file
 from compilediag.receipt.proofs import describe_effect, explain_missing_proof
 from compilediag.receipt.schema.compiles import SETTING, FindingRecord, PartRecord, Writer
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.receipt.user_line import find_leading_call
+from compilediag.receipt.user_line import find_leading_call, is_foreign
 from compilediag.rules.environment_variables import format_export, join_values
 from compilediag.views import lookups
-from compilediag.views.document import LINE_BREAK, LINE_CHARS, Card, Code, ProvedChange, Table, Text
+from compilediag.views.document import (
+    LINE_BREAK,
+    LINE_CHARS,
+    Card,
+    Code,
+    Excerpt,
+    ProvedChange,
+    SourceLine,
+    Table,
+    Text,
+)
 from compilediag.views.format import format_pair, format_seconds, format_steps, pluralize
-from compilediag.views.place import format_first_line, format_passed, list_library_parts
+from compilediag.views.place import (
+    format_first_line,
+    format_line,
+    list_library_parts,
+)
+from compilediag.views.sentence import describe_finding, format_history, get_title
 from compilediag.views.style import RenderOptions
-from compilediag.views.terminal import format_change
 
 VALUE_CHARS = 120
 """Of one value, such as a shape or the text of a guard; `explain` shows more."""
@@ -44,6 +59,7 @@ def build_card(
         for w in lookups.list_guessed_writers(finding, receipt)[:2]
     ]
     calls = find_leading_call(finding) is not None
+    excerpt, change = _build_excerpts(finding, options)
     return Card(
         number=number,
         rule=clean(finding.rule, 8),
@@ -52,13 +68,11 @@ def build_card(
         variable=clean(finding.variable),
         before=None if changed is None else clean(changed[0]) or '""',
         after=None if changed is None else clean(changed[1]) or '""',
-        others=len(lookups.list_changes(finding)) > 1,
         line=format_first_line(finding, options),
         other_lines=len(lookups.list_calls(finding, receipt)) - 1 if calls else 0,
         library=tuple(list_library_parts(finding, options)),
         calls=calls,
         changed=describe_change(finding, receipt, options),
-        passed=format_passed(finding, options),
         written=tuple(written),
         when=format_when(finding, receipt, options),
         first_step=min(finding.steps, default=None),
@@ -73,7 +87,25 @@ def build_card(
         ),
         proof=_build_proof(finding, receipt, options),
         refused=tuple((clean(refusal.change), clean(refusal.reason)) for refusal in fix.refused),
+        sentence=describe_finding(finding, receipt, options),
+        key=clean(finding.key or finding.rule, 60),
+        history=format_history(lookups.list_history(finding, receipt), options),
+        excerpt=excerpt,
+        change=change,
     )
+
+
+def _build_excerpts(finding: FindingRecord, options: RenderOptions) -> list[Excerpt]:
+    """Build the lines around the one to look at, and around the one that changes the value."""
+    made: list[Excerpt] = []
+    for record in finding.excerpts[:2]:
+        lines = [
+            SourceLine(n, options.clean(text, LINE_CHARS), n == record.line)
+            for n, text in enumerate(record.lines, record.first)
+        ]
+        place = format_line(record.file, record.line, record.function, options)
+        made.append(Excerpt(place, tuple(lines)))
+    return [*made, Excerpt(), Excerpt()][:2]
 
 
 def _build_proof(
@@ -139,18 +171,12 @@ def build_findings_table(receipt: Receipt, options: RenderOptions) -> Table | No
 def format_finding(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> str:
     """Format a finding in one line, for while the program runs."""
     card = build_card(0, finding, receipt, options)
-    detail = format_change(card, options)
-    what = f"{card.title}: {detail}" if detail else card.title
+    what = f"{card.sentence}: {card.history}" if card.history else card.sentence
     parts = (what, card.changed, card.line, *card.written[:1], card.cost)
     return " · ".join(part for part in parts if part)
 
 
 # --- the parts of a card -------------------------------------------------------------------------
-
-
-def get_title(finding: FindingRecord) -> str:
-    """Get what was found, in plain words; older receipts have the slug only."""
-    return finding.title or finding.slug.replace("-", " ")
 
 
 def format_part(part: PartRecord, options: RenderOptions) -> str:
@@ -177,10 +203,11 @@ def describe_change(finding: FindingRecord, receipt: Receipt, options: RenderOpt
     return f"{text} (seen)"
 
 
-def name_writer(writer: Writer, options: RenderOptions, *, whole: bool = False) -> str:
-    """`setc, model.py:23`; the whole qualified name on request."""
-    name = writer.function if whole else writer.function.rpartition("<locals>.")[2]
-    place = options.format_place(writer.file, writer.line) if writer.file else ""
+def name_writer(writer: Writer, options: RenderOptions) -> str:
+    """`setc, model.py:23`."""
+    name = writer.function.rpartition("<locals>.")[2]
+    file = normalize_file(writer.file) if is_foreign(None, writer.file) else writer.file
+    place = options.format_place(file, writer.line) if writer.file else ""
     if name == "<module>" and place:
         return place
     name = options.clean(name, 120)

@@ -3,7 +3,6 @@ frame was traced more than once."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Container, Sequence
 
 from compilediag.diagnosis.guards.size_limits import simplify_source
@@ -11,6 +10,7 @@ from compilediag.receipt.schema.compiles import AcceptedSizes, CompileEvent
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import FrameName
 from compilediag.views.format import format_more, format_seconds
+from compilediag.views.lookups import format_target
 from compilediag.views.style import RenderOptions
 
 MAX_FRAMES, MAX_NAMED = 5, 3
@@ -25,10 +25,9 @@ def render_graphs(receipt: Receipt, options: RenderOptions, *, complete: bool) -
     lines = [line for text in shown for line in options.wrap(text, "  ", "    ")]
     lines += format_more(len(sentences) - len(shown), ": compilediag show --all")
     if receipt.compile.recompile_limit_hits:
-        run = receipt.header.run
-        target = "" if run.redactions.count else options.clean(shlex.join(run.argv_redacted), 200)
-        unseen = "what else changes after a recompile limit was hit: compilediag run --past-limit "
-        lines += options.wrap_warning(unseen + (target or "TARGET"), "not seen: ")
+        target = options.clean(format_target(receipt), 200)
+        unseen = f"what changes once the limit is hit: compilediag run --past-limit {target}"
+        lines += options.wrap_warning(unseen, "not seen: ")
     if receipt.header.configuration.past_limit:
         lifted = "for this run alone; by itself torch runs a frame over the limit eager"
         lines += options.wrap_warning(lifted, "recompile limit lifted: ")

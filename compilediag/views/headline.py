@@ -1,18 +1,26 @@
-"""Sentences on a receipt, without signs or colour, for the screen and for Markdown: the verdict
-with the counts behind it, why it is blind, how the program ended, a trainer's figures."""
+"""Sentences on a receipt, without signs or colour, for the screen and for Markdown: the verdict,
+what lasts first, and its counts, why it is blind, how the program ended, a trainer's figures."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
+
 from msgspec import Struct
 
-from compilediag.diagnosis.codes import BLIND, SIZES
-from compilediag.receipt.schema.evidence import AnyEvidence
+from compilediag.diagnosis.codes import BLIND, EAGER, SIZES
+from compilediag.receipt.finding_keys import normalize_function
+from compilediag.receipt.schema.compiles import FindingRecord, FrameDetail, mask_indices
+from compilediag.receipt.schema.evidence import AnyEvidence, GuardEvidence
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views.document import Kind
 from compilediag.views.format import format_percent, format_seconds, pluralize
 
 MAX_REASON_CHARS = 160
 MAX_RANKS = 8
+MAX_NAMED = 2
+_PACE = 3
+"""Recompiles that a pace is taken from."""
 MIN_WHOLE = 100
 """Rates from this size on are shown as whole numbers."""
 
@@ -31,11 +39,14 @@ _NOTHING_RAN = frozenset(
 
 
 class Headline(Struct, frozen=True):
-    """`sentence` says what happened; `counts` are the facts behind it, always in the same order."""
+    """`sentence` says what happened, what stays broken first; `counts` are the facts behind it, in
+    the same order always."""
 
     kind: Kind
     sentence: str
     counts: tuple[str, ...]
+    more: tuple[str, ...] = ()
+    """What else: other losses that last, then what recompiles cost."""
 
 
 def build_headline(receipt: Receipt) -> Headline:
@@ -57,8 +68,8 @@ def build_headline(receipt: Receipt) -> Headline:
     if receipt.verdict == "blind":
         why = "this run cannot be called clean, because compilediag could not see enough"
         if was_seen(receipt):
-            why = "nothing was compiled, so there is nothing to judge"
-        elif recompiles:
+            return Headline("blind", _describe_nothing(receipt), counts)
+        if recompiles:
             why = f"at least {pluralize(recompiles, 'recompile')}, but the evidence is not complete"
         return Headline("blind", f"blind: {why}", counts)
     if receipt.verdict == "clean":
@@ -81,7 +92,18 @@ def build_headline(receipt: Receipt) -> Headline:
     unplanned = recompiles > 0 and not _are_all_in_warmups(receipt)
     bad = unplanned or any(finding.severity == "error" for finding in receipt.findings)
     sentence = _describe_recompiles(receipt) if unplanned else _describe_problems(receipt)
-    return Headline("bad" if bad else "warn", sentence, counts)
+    losses = _list_losses(receipt)
+    # Recompiles that were all planned are no cost to name beside what stays broken.
+    first, *more = [*losses, *([sentence] if unplanned or not losses else [])]
+    return Headline("bad" if bad else "warn", first, counts, tuple(more))
+
+
+def _describe_nothing(receipt: Receipt) -> str:
+    """Describe why nothing was compiled, in a run that was seen to the end."""
+    reason = next((f.title for f in receipt.findings if f.rule in BLIND and f.title), "")
+    if reason == "nothing was compiled":
+        return f"{reason}: no torch.compile was reached"
+    return reason if reason.startswith("nothing was") else f"nothing was compiled: {reason}"
 
 
 def has_several_ranks(receipt: Receipt) -> bool:
@@ -176,11 +198,115 @@ def _are_all_in_warmups(receipt: Receipt) -> bool:
     return 0 < receipt.compile.recompiles == len(planned)
 
 
+# --- what lasts ----------------------------------------------------------------------------------
+
+
+def _list_losses(receipt: Receipt) -> list[str]:
+    """List what stays broken, a sentence each, the worst first: a recompile is over once it is
+    compiled, and these are not."""
+    findings = [finding for finding in receipt.findings if finding.severity != "info"]
+    at_limit = [finding for finding in findings if finding.rule == "CD152"]
+    eager = [finding for finding in findings if finding.rule in EAGER - {"CD152"}]
+    losses: list[str] = []
+    for found, sentence in ((at_limit, _describe_limit), (eager, _describe_eager)):
+        if found:
+            more = f" (and {pluralize(len(found) - 1, 'more frame')})" if found[1:] else ""
+            losses.append(sentence(found[0], receipt) + more)
+    # Other frames that ran eager are symptoms of breaks, which have the findings.
+    count = receipt.compile.eager_fallbacks - receipt.compile.recompile_limit_hits
+    if count > 0 and not eager:
+        eager_frames = (
+            detail.frame.function
+            for detail in receipt.compile.frames_detail
+            if detail.ran_eager and detail.headroom.variants < (detail.headroom.limit or math.inf)
+        )
+        named = _name_functions(eager_frames)
+        losses.append(f"{pluralize(count, 'frame')} ran eager, without compiled code: {named}")
+    noted = {finding.id for finding in receipt.findings if finding.severity == "info"}
+    sites = [site for site in receipt.compile.breaks if site.finding not in noted]
+    count = receipt.compile.graph_breaks - len(receipt.compile.breaks) + len(sites)
+    if count > 0:
+        named = _name_functions(site.function for site in sites) or "what is compiled"
+        losses.append(f"{pluralize(count, 'graph break')} in every call of {named}")
+    return losses + ([] if at_limit else _list_forecasts(receipt))
+
+
+def _name_functions(names: Iterable[str]) -> str:
+    functions = [*dict.fromkeys(map(normalize_function, names))]
+    left = len(functions) - MAX_NAMED
+    return ", ".join([*functions[:MAX_NAMED], *([f"{left} more"] if left > 0 else [])])
+
+
+def _describe_limit(finding: FindingRecord, receipt: Receipt) -> str:
+    """Describe since when a frame is compiled no more, of how many steps, and what that means."""
+    title = finding.title or finding.slug
+    limit, place = GuardEvidence.parse(finding.evidence).limit, finding.location
+    if place is None or not finding.steps or "eager" not in title:
+        return title
+    steps = receipt.steps
+    of_all = f" of {steps.count:,}" if steps is not None and steps.count else ""
+    return (
+        f"{place.function} stopped being compiled at step {finding.steps[0]}{of_all} (recompile "
+        f"limit {limit}): since then every call that fits none of its graphs runs eager"
+    )
+
+
+def _describe_eager(finding: FindingRecord, receipt: Receipt) -> str:
+    title, place = finding.title or finding.slug, finding.location
+    if place is None or place.function in title:
+        return title
+    return f"{place.function}: {title}".replace(": the frame ran", " ran", 1)
+
+
+def _list_forecasts(receipt: Receipt) -> list[str]:
+    """List frames that go on being compiled again, with the step in which they reach the limit if
+    they go on at the pace of their last recompiles."""
+    part, steps = receipt.compile, receipt.steps
+    forecasts: list[str] = []
+    for frame in part.frames_detail if steps is not None else ():
+        pace = _find_pace(frame, receipt)
+        if pace is None or steps is None or frame.headroom.limit is None:
+            continue
+        last, interval = pace
+        hit = last + round(interval * (frame.headroom.limit - frame.headroom.variants + 1))
+        if last + 2 * interval >= steps.count - 1:
+            forecasts.append(
+                f"at this pace {frame.frame.function} reaches the recompile limit "
+                f"({frame.headroom.limit}) at about step {hit}, and runs eager from there"
+            )
+    return forecasts[:1]
+
+
+def _find_pace(frame: FrameDetail, receipt: Receipt) -> tuple[int, float] | None:
+    """Find the step of a frame's last recompile, and the steps from one to the next; None where
+    the last ones do not have one cause, which goes on."""
+    again = [
+        event
+        for event in receipt.compile.events
+        if event.kind == "recompile"
+        and event.frame == frame.frame
+        and (event.process, event.epoch) == (frame.process, frame.epoch)
+        and event.need != "wanted"
+        and event.step is not None
+    ]
+    primary = [cause for event in again[-_PACE:] for cause in event.causes[:1]]
+    causes = {(cause.rule, mask_indices(cause.variable)) for cause in primary}
+    steps = [event.step for event in again[-_PACE:] if event.step is not None]
+    if frame.ran_eager or len(steps) < _PACE or len(causes) != 1 or steps[-1] == steps[0]:
+        return None
+    return steps[-1], (steps[-1] - steps[0]) / (_PACE - 1)
+
+
+# --- blindness, endings, trainers ----------------------------------------------------------------
+
+
 def was_seen(receipt: Receipt) -> bool:
     """True if the only reason for blindness is that nothing was compiled, and that was observed:
     then a count of 0 is one."""
     whys = _list_doubts(receipt)
-    return bool(whys) and all(why in _NOTHING_RAN for why in whys)
+    # Without a reason in a record that is whole, nothing was asked for.
+    known = _NOTHING_RAN | ({"unknown"} if receipt.checks.evidence_complete else set[str]())
+    return bool(whys) and all(why in known for why in whys)
 
 
 def _list_doubts(receipt: Receipt) -> list[str | None]:
@@ -217,11 +343,11 @@ def describe_ending(receipt: Receipt) -> str | None:
         "partial": "the record of this run is partial",
     }.get(receipt.status, f"the run ended as {receipt.status}")
     code = receipt.header.run.exit_code
-    if code:
-        sentence += f" (signal {code - 128})" if code > 128 else f" (exit code {code})"
     reason = receipt.failure.reason if receipt.failure is not None else None
     # The first line names the exception; a traceback may follow.
     first = reason.strip().partition("\n")[0] if reason else ""
+    how = f"(signal {code - 128})" if code and code > 128 else f"(exit code {code})"
+    sentence += f" {how}" if code and how not in first else ""
     sentence += f": {first[:MAX_REASON_CHARS]}" if first else ""
     return f"{sentence}; the counts cover what was seen before that"
 

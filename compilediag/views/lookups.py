@@ -5,23 +5,27 @@ from __future__ import annotations
 import shlex
 from functools import lru_cache
 
-from compilediag.diagnosis.codes import BLIND, OUTLOOK
+from compilediag.diagnosis.codes import BLIND, OUTLOOK, REGISTER
 from compilediag.receipt.schema.compiles import (
     CompileEvent,
     EventCause,
     FindingRecord,
     UserCallRecord,
     Writer,
+    mask_indices,
 )
 from compilediag.receipt.schema.evidence import AnyEvidence, GuardEvidence
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag_harness.redaction.recognise import is_redacted
 
+UNKNOWN_TARGET = "TARGET"
+
 
 def format_target(receipt: Receipt) -> str:
-    """Format the command line of a run for a shell; "TARGET" where a secret in it was replaced."""
+    """Format the command line of a run for a shell; "TARGET" where it is not known, or a secret in
+    it was replaced."""
     words = receipt.header.run.argv_redacted
-    return ("" if any(map(is_redacted, words)) else shlex.join(words)) or "TARGET"
+    return ("" if any(map(is_redacted, words)) else shlex.join(words)) or UNKNOWN_TARGET
 
 
 def number_findings(receipt: Receipt) -> list[tuple[int, FindingRecord]]:
@@ -46,6 +50,25 @@ def list_changes(finding: FindingRecord) -> list[tuple[str, str]]:
     """List every distinct pair of values the evidence has, in the order they appeared."""
     pairs = GuardEvidence.parse(finding.evidence).values
     return [(before, after) for before, after in pairs if before is not None and after is not None]
+
+
+def list_history(finding: FindingRecord, receipt: Receipt) -> list[str]:
+    """List what the variable was in the graphs of its frame, in order, else what the guards of
+    single recompiles say; empty for a condition on sizes."""
+    register = REGISTER.get(finding.rule)
+    if finding.variable is None or register is None or register.changed == "condition":
+        return []
+    names = (finding.variable, mask_indices(finding.variable))
+    kind = GuardEvidence.parse(finding.evidence).kind
+    rows = [row for row in receipt.compile.varied if row.variable in names]
+    rows.sort(key=lambda row: (row.rule != finding.rule, row.kind != kind))
+    values = [graph.value for graph in rows[0].values] if rows else []
+    if len(values) < 2:
+        first = find_change(finding, receipt)
+        changes = list_changes(finding) or ([first] if first else [])
+        values = [value for change in changes for value in change]
+    distinct = [value for n, value in enumerate(values) if not n or value != values[n - 1]]
+    return distinct if len(distinct) > 1 else []
 
 
 def find_change(finding: FindingRecord, receipt: Receipt) -> tuple[str, str] | None:

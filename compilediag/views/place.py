@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compilediag.receipt.finding_keys import normalize_file
+from compilediag.receipt.finding_keys import normalize_file, normalize_function
 from compilediag.receipt.schema.compiles import (
     CompileEvent,
     FindingRecord,
@@ -14,7 +14,6 @@ from compilediag.receipt.schema.compiles import (
 from compilediag.receipt.user_line import (
     NOT_RECORDED,
     find_leading_call,
-    find_passed_argument,
     is_foreign,
     is_foreign_record,
 )
@@ -26,7 +25,8 @@ _NOT_YOURS = {"third_party": "in a library", "torch": "in torch itself"}
 
 def format_line(file: str, line: int | None, function: str, options: RenderOptions) -> str:
     """`model.py:7 in forward`."""
-    inside = f" in {options.clean(function, 60)}" if function else ""
+    named = options.clean(normalize_function(function), 60)
+    inside = f" in {named}" if function not in ("", "<module>") else ""
     return options.format_place(file, line) + inside
 
 
@@ -83,17 +83,3 @@ def describe_no_call(
     if record.entered_from:
         return f"called from {options.clean(record.entered_from, 200)}, no line of which is yours"
     return NOT_RECORDED
-
-
-def format_passed(finding: FindingRecord, options: RenderOptions) -> str:
-    """Format what the call passes for the variable: "train.py:36 passes batch['x'] for x"; "" where
-    that is not known."""
-    call, argument = finding.entered_at, find_passed_argument(finding.variable, finding.entered_at)
-    if call is None or argument is None:
-        return ""
-    parameter, expression = argument
-    what = f"{options.clean(expression, _CALL_CHARS)} for {options.clean(parameter, 60)}"
-    who = ""
-    if find_leading_call(finding) is None:
-        who = f"{options.format_place(call.file, call.line)} "
-    return f"{who}passes {what}"

@@ -30,7 +30,7 @@ class RenderOptions(Struct, frozen=True):
 
     def truncate(self, value: str, width: int, *, keep_end: bool = False) -> str:
         """Cut a cleaned text to `width` columns."""
-        return truncate(value, width, ellipsis="..." if self.ascii_only else "…", keep_end=keep_end)
+        return truncate(value, width, ellipsis=self.ellipsis, keep_end=keep_end)
 
     def format_path(self, value: str, limit: int = 200) -> str:
         """Format a file of the target, relative to `root` where it lies below it."""
@@ -40,7 +40,7 @@ class RenderOptions(Struct, frozen=True):
 
     def paint(self, value: str, style: str) -> str:
         """Apply a style to a text; unchanged without colour. Pad before, not after."""
-        if not self.color or not value:
+        if not self.color or not value or not style:
             return value
         return f"\x1b[{_STYLES[style]}m{value}\x1b[0m"
 
@@ -105,6 +105,20 @@ class RenderOptions(Struct, frozen=True):
     @property
     def dot(self) -> str:
         return " | " if self.ascii_only else " · "
+
+    @property
+    def ellipsis(self) -> str:
+        return "..." if self.ascii_only else "…"
+
+    @property
+    def marker(self) -> str:
+        """The sign before the line of source to look at."""
+        return ">" if self.ascii_only else "▸"
+
+    @property
+    def bar(self) -> str:
+        """The line between the numbers of source lines and their text."""
+        return "|" if self.ascii_only else "│"
 
     def get_sign(self, kind: str) -> str:
         """Get the sign at the start of a headline: of "bad", "good", "blind" or "warn"."""

@@ -7,8 +7,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from html import escape, unescape
 
-from msgspec.structs import replace
-
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views.document import (
     LINE_BREAK,
@@ -114,9 +112,9 @@ def render_issue(
     left_out = 0
     for number in numbers:
         finding = receipt.findings[number - 1]
-        card = replace(build_card(number, finding, receipt, options), parts=())
+        card = build_card(number, finding, receipt, options)
         lines = ["", f"### {number}. {escape_prose(finding.rule)} {render_text(card.what)}", ""]
-        all_of_it = render_finding(number, finding, receipt, options)
+        all_of_it = render_finding(number, finding, receipt, options, whole=True)
         lines += _fold("All that was recorded on it", all_of_it, "text")
         if number in programs:
             lines += _fold("A small program with the same cause", programs[number], "python")

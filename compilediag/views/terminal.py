@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from itertools import compress
 
 from compilediag.views.document import (
-    MAX_PARTS,
     Block,
     Card,
     Listing,
@@ -28,6 +27,8 @@ INDENT = "     "
 MAX_LISTED = 30
 """Of one list."""
 
+MAX_ADVICE = 2
+"""Lines of advice below a finding, on a narrow terminal more; `explain` has all of it."""
 _SEVERITY = {"error": "red", "warning": "yellow", "info": "dim"}
 
 
@@ -96,17 +97,21 @@ def render_table(made: Table, options: RenderOptions) -> list[str]:
         index = head.index(made.shrink)
         widths[index] = max(widths[index] - over, len(made.shrink), 8)
     right = [name in made.right for name in head]
-    lines = [options.paint(_render_row(head, widths, right, options), "dim")]
-    lines += [_render_row(row, widths, right, options) for row in rows]
+    made_rows = [_render_row(row, widths, right, made, options) for row in (head, *rows)]
+    lines = [options.paint(made_rows[0], "dim"), *made_rows[1:]]
     return lines + format_more(hidden, ": compilediag show --json")
 
 
 def _render_row(
-    row: Sequence[str], widths: Sequence[int], right: Sequence[bool], options: RenderOptions
+    row: Sequence[str],
+    widths: Sequence[int],
+    right: Sequence[bool],
+    made: Table,
+    options: RenderOptions,
 ) -> str:
     cells: list[str] = []
     for cell, width, is_right in zip(row, widths, right, strict=True):
-        shown = options.truncate(cell, width, keep_end=True)
+        shown = options.truncate(cell, width, keep_end=not made.keep_start)
         filled = pad(shown, width)
         cells.append(filled[len(shown) :] + shown if is_right else filled)
     return (GAP + GAP.join(cells)).rstrip()
@@ -115,60 +120,86 @@ def _render_row(
 # --- findings ------------------------------------------------------------------------------------
 
 
-def render_card(card: Card, options: RenderOptions) -> list[str]:
-    """Render one finding on a screen: title; file and line, when, who writes it; what else the same
-    common cause changed; what to change, and what that costs; without an edit."""
+def render_card(card: Card, options: RenderOptions, *, whole: bool = False) -> list[str]:
+    """Render one finding on a screen: what happened; the line with the history of its value, and
+    who changed it; what to change, in two lines, or `whole`."""
     lines = render_title(card, options)
     # For what is in a library the program's own line comes first, and the library's behind it on a
     # line of its own.
     also = f"and from {pluralize(card.other_lines, 'other line')}" if card.other_lines > 0 else ""
-    parts = [card.changed, card.line, also, card.when, card.passed]
     below = card.calls and card.library
-    parts += [] if below else [*card.written, *card.library]
+    parts = [card.line, also]
+    if card.excerpt.place:  # the source says the rest
+        own = card.line.startswith(card.excerpt.place)
+        parts = [card.excerpt.place, also if own else f"guarded at {card.line}"]
+    parts += [] if below else card.library
     lines += options.wrap_parts([text for text in parts if text], INDENT)
     if below:
-        behind = [*card.library, *card.written]
-        lines += options.wrap_parts(behind, f"{INDENT}at ", f"{INDENT}   ")
-    if card.parts:
-        left = len(card.parts) - MAX_PARTS
-        named = [*card.parts[:MAX_PARTS], *([f"+{left} more"] if left > 0 else [])]
-        lines += options.wrap(f"with {', '.join(named)}", INDENT, INDENT + "  ")
-    joined = f"{card.fix} ({card.caveat})" if card.caveat else card.fix
-    fix = options.wrap(joined, f"{INDENT}{card.label}: ", style="cyan")
-    if card.caveat and (len(fix) > 1 or "(" in card.caveat):
-        fix = options.wrap(card.fix, f"{INDENT}{card.label}: ", style="cyan")
-        fix += options.wrap(card.caveat, f"{INDENT}note: ", style="cyan")
-    lines += fix
+        lines += options.wrap_parts(card.library, f"{INDENT}at ", f"{INDENT}   ")
+    lines += render_excerpt(card, options)
+    changed = next((line.text.strip() for line in card.change.lines if line.blamed), "")
+    if changed:
+        text = f"{card.changed or f'changed at {card.change.place}'}: {changed}"
+        lines.append(INDENT + options.truncate(text, options.width - len(INDENT)))
+    elif who := card.changed or next(iter(card.written), ""):
+        lines += options.wrap(who, INDENT)
     # The change that is proved to remove it and what it did, else what should: one line, however
     # long, to be copied.
-    if card.proof is None:
-        settings = card.settings[:1]
-        lines += [options.paint(f"{INDENT}no edit: {setting}", "cyan") for setting in settings]
-        return lines
-    lines.append(options.paint(f"{INDENT}proved: {card.proof.change}", "green"))
-    seen = [card.proof.effect, pluralize(card.proof.runs, "run")]
-    return lines + options.wrap_parts([text for text in seen if text], f"{INDENT}        ")
+    if card.proof is not None:
+        lines.append(options.paint(f"{INDENT}proved: {card.proof.change}", "green"))
+        seen = [card.proof.effect, pluralize(card.proof.runs, "run")]
+        return lines + options.wrap_parts([text for text in seen if text], f"{INDENT}        ")
+    joined = f"{card.fix} ({card.caveat})" if card.caveat else card.fix
+    label = f"{INDENT}{card.label}: "
+    advice = options.wrap(joined, label, style="cyan")  # a recipe however long, to be copied
+    most = MAX_ADVICE * max(1, WIDE // options.width)
+    while len(advice) > most and joined and card.label != "fix" and not whole:
+        joined = joined[:-4].rstrip()
+        short = f"{joined}{options.ellipsis} (explain {card.number})"
+        advice = options.wrap(short, label, style="cyan")
+    # However long, to be copied.
+    settings = card.settings[:1] if whole else ()
+    return [*lines, *advice, *(options.paint(f"{INDENT}no edit: {x}", "cyan") for x in settings)]
 
 
-def format_change(card: Card, options: RenderOptions) -> str:
-    """Format the variable and how it changed: `pos.pe  [1, 16] → [8, 16]`."""
-    if card.before is None:
-        return card.variable
-    others = " (and others)" if card.others else ""
-    return f"{card.variable}  {card.before} {options.arrow} {card.after}{others}".strip()
+def render_excerpt(card: Card, options: RenderOptions) -> list[str]:
+    """Render the line to look at, the one above it, and below it what the value was; the values
+    alone where no source is known."""
+    lines = card.excerpt.lines
+    at = next((n for n, line in enumerate(lines) if line.blamed), None)
+    if at is None:
+        return options.wrap(card.history, INDENT, style="dim") if card.history else []
+    shown = [line for line in lines[max(0, at - 1) : at + 1] if line.blamed or line.text.strip()]
+    margin = min(len(line.text) - len(line.text.lstrip()) for line in shown)
+    digits = len(str(shown[-1].number))
+    drawn: list[str] = []
+    for line in shown:
+        mark = options.marker if line.blamed else " " * len(options.marker)
+        text = f"   {mark} {line.number:>{digits}} {options.bar} {line.text[margin:]}"
+        drawn.append(
+            options.paint(options.truncate(text, options.width), "" if line.blamed else "dim")
+        )
+    if card.history:
+        indent = len(shown[-1].text) - len(shown[-1].text.lstrip()) - margin
+        gutter = " " * (5 + digits + 1)
+        text = f"{gutter}{options.bar} {' ' * indent}{card.history}"
+        drawn.append(options.paint(options.truncate(text, options.width), "yellow"))
+    return drawn
 
 
 def render_title(card: Card, options: RenderOptions) -> list[str]:
-    """Render line one: number, code, title, variable, its change; its cost at the right edge."""
-    prefix = f"{card.number:>3}  {card.rule} "
-    room = options.width - len(prefix) - (len(card.cost) + 2 if card.cost else 0)
-    detail = format_change(card, options)
-    joined = f"{card.title}: {detail}" if detail else card.title
-    styled = f"{options.paint(f'{card.number:>3}', 'bold')}  "
-    styled += options.paint(card.rule, _SEVERITY[card.severity]) + " "
-    if measure_width(joined) <= room:
-        line = f"{pad(joined, room)}  {card.cost}" if card.cost else joined
-        return [styled + options.paint(card.title, "bold") + line[len(card.title) :]]
-    # Too long for one line: the change gets its own, where more of it can be read.
-    head = pad(options.truncate(card.title, room), room) + (f"  {card.cost}" if card.cost else "")
-    return [styled + options.paint(head, "bold"), *options.wrap(detail, INDENT)[:2]]
+    """Render what happened, and at the right edge its cost, when it was, and its key: on a line of
+    their own where both do not fit."""
+    number = f"{card.number:>3}  "
+    facts = options.dot.join(text for text in (card.cost, card.when) if text)
+    right = f"{facts}  {card.key}" if facts else card.key
+    styled = options.paint(f"{card.number:>3}", "bold") + "  "
+    room = options.width - len(number)
+    painted = options.paint(right, _SEVERITY[card.severity])
+    if measure_width(card.sentence) + 2 + measure_width(right) <= room:
+        gap = " " * (room - measure_width(card.sentence) - measure_width(right))
+        return [styled + options.paint(card.sentence, "bold") + gap + painted]
+    head = options.wrap(card.sentence, number)[:2]
+    lines = [styled + options.paint(head[0][len(number) :], "bold")]
+    lines += [options.paint(line, "bold") for line in head[1:]]
+    return lines + options.wrap_parts([text for text in (facts, card.key) if text], INDENT)

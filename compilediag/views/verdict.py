@@ -9,10 +9,11 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from compilediag.diagnosis.codes import BLIND, WRITTEN
+from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.user_line import is_foreign_record
 from compilediag.views import lookups
-from compilediag.views.findings import build_card, get_title, join_exports
+from compilediag.views.findings import build_card
 from compilediag.views.format import pluralize
 from compilediag.views.graphs import render_graphs
 from compilediag.views.headline import (
@@ -28,13 +29,15 @@ from compilediag.views.headline import (
 from compilediag.views.lookups import list_main_findings, list_notes, number_findings
 from compilediag.views.measured import render_measured
 from compilediag.views.place import format_first_line
+from compilediag.views.sentence import get_title
 from compilediag.views.style import PLAIN, RenderOptions
-from compilediag.views.terminal import render_card
+from compilediag.views.terminal import render_card, render_lines
 from compilediag.views.text import measure_width
+from compilediag.views.varied import build_varied
 
 MAX_NAMES = 3
-SCREEN_LINES = 24
-MIN_FINDINGS = 3
+SCREEN_LINES = 40
+MIN_FINDINGS = 2
 """Shown even where a narrow terminal makes them longer than a screen."""
 MIN_WIDTH = 40
 MAX_REASONS = 4
@@ -58,28 +61,30 @@ def render(
     the next commands need to find this receipt again, such as its path.
     """
     options = replace(options, width=max(options.width, MIN_WIDTH))
-    head = _render_head(receipt, options) + render_graphs(receipt, options, complete=complete)
+    head = _render_head(receipt, options)
     tail = render_outlook(receipt, options)
     tail += render_measured(receipt, options, suffix, complete=complete)
-    # What replaces the settings of single findings that need the same variable.
-    main = [finding for _, finding in list_main_findings(receipt)]
-    covered = sum(bool(finding.fix.candidates) for finding in main)
-    exports = join_exports(main)
-    tail += [f"  {covered} of {len(main)} without an edit:"] if exports else []
-    tail += [options.paint(f"     {options.clean(line, 4096)}", "cyan") for line in exports]
+    main = list_main_findings(receipt)
     informed = list_notes(receipt)
     if informed and not complete:
         codes = ", ".join(dict.fromkeys(options.clean(finding.rule, 8) for _, finding in informed))
         sentence = f"{pluralize(len(informed), 'note')} ({codes}): compilediag show --all{suffix}"
         tail += options.wrap(sentence, "  also: ")
+    if receipt.ranks is not None and has_several_ranks(receipt):
+        tail += options.wrap(f"each rank: compilediag show --ranks{suffix}", "  also: ")
     tail += _render_next(receipt, options, suffix)
     # The findings, as many as fit; then how to see the others. With `complete` all of them, and the
     # last lines that a failed program printed.
+    table = render_lines(build_varied(receipt, options, complete=complete), options)
+    graphs = render_graphs(receipt, options, complete=complete)
+    head += ["", *table] if table else []
+    head += ["", *graphs] if graphs else []
     room = SCREEN_LINES - len(head) - len(tail) - 2
-    chosen = list_main_findings(receipt) + (informed if complete else [])
+    chosen = main + (informed if complete else [])
     body: list[str] = []
     for shown, (number, finding) in enumerate(chosen):
-        block = render_card(build_card(number, finding, receipt, options), options)
+        card = build_card(number, finding, receipt, options)
+        block = render_card(card, options, whole=complete)
         last = shown == len(chosen) - 1
         over = not complete and len(body) + len(block) + (0 if last else 1) > room
         if over and shown >= MIN_FINDINGS:
@@ -105,6 +110,9 @@ def _render_head(receipt: Receipt, options: RenderOptions) -> list[str]:
     lines = options.wrap(sentence, sign, style=_STYLE[head.kind])
     counts = options.dot.join(head.counts)
     room = options.width - measure_width(sign + sentence) - measure_width(counts)
+    lines += [
+        line for text in head.more for line in options.wrap(options.clean(text), "  ", "    ")
+    ]
     if len(lines) == 1 and room >= 4:
         lines = [lines[0] + " " * room + options.paint(counts, "dim")]
     else:
@@ -117,8 +125,10 @@ def _render_head(receipt: Receipt, options: RenderOptions) -> list[str]:
     if receipt.verdict != "blind":
         return lines
     for reason, remedy in list_blind_reasons(receipt)[:MAX_REASONS]:
-        lines += options.wrap(options.clean(reason), "  why: ")
-        lines += options.wrap(options.clean(remedy), "       fix: ", style="cyan") if remedy else []
+        known = reason.rpartition(" (")[0] in head.sentence
+        lines += [] if known else options.wrap(options.clean(reason), "  why: ")
+        label = "  fix: " if known else "       fix: "
+        lines += options.wrap(options.clean(remedy), label, style="cyan") if remedy else []
     if not alone and not was_seen(receipt):
         meaning = 'A count of 0 here means "not seen"; it does not mean "did not happen".'
         lines += options.wrap(meaning, "  ")
@@ -126,32 +136,33 @@ def _render_head(receipt: Receipt, options: RenderOptions) -> list[str]:
 
 
 def _render_next(receipt: Receipt, options: RenderOptions, suffix: str) -> list[str]:
-    """Render the commands that lead on from here."""
-    blind = [finding.rule for _, finding in number_findings(receipt) if finding.rule in BLIND]
+    """Render the one command that leads on from here."""
     chosen = list_main_findings(receipt)
-    commands = ["show --frames" + suffix]
-    if receipt.verdict == "blind":
-        commands = [f"explain {blind[0]}", "doctor"] if blind else ["doctor"]
-        if list_trainer_figures(receipt) or is_training_alone(receipt):
-            commands.append(f"show --steps{suffix}")
-    if chosen:
-        commands.insert(0, f"explain {chosen[0][0]}{suffix}")
-    if receipt.compile.recompiles:
-        commands[-1] = "show --timeline" + suffix
-    if receipt.ranks is not None and has_several_ranks(receipt):
-        commands.append("show --ranks" + suffix)
+    blind = [finding.rule for finding in receipt.findings if finding.rule in BLIND]
+    if receipt.verdict == "blind" and not chosen:
+        shown = list_trainer_figures(receipt) or is_training_alone(receipt)
+        command = f"explain {blind[0]}" if blind else "doctor"
+        return options.wrap_commands([f"show --steps{suffix}" if shown else command])
+    if not chosen:
+        whole = receipt.verdict == "clean" and receipt.status == "complete"
+        return options.wrap_commands([f"gate --update{suffix}" if whole else "doctor"])
+    target = lookups.format_target(receipt)
+    tried = receipt.status == "complete"
+    tried = tried and any(
+        (finding.next or "").startswith("compilediag fix") for _, finding in chosen
+    )
+    if tried and target != lookups.UNKNOWN_TARGET:
+        return options.wrap_commands([f"fix {options.clean(target, 300)}"])
     # For a value in a library that no known line of the program's own changed; only of the latest
     # run, which is the one that is repeated.
-    if not suffix and receipt.write_tracing is None:
-        out_of_sight = (
-            finding.rule in WRITTEN
-            and is_foreign_record(finding)
-            and finding.common_cause is None
-            and not lookups.list_writers(finding, receipt)
-            for _, finding in chosen
-        )
-        commands += ["run --trace-writes"] if any(out_of_sight) else []
-    return options.wrap_commands(commands)
+    if not suffix and receipt.write_tracing is None and _is_out_of_sight(chosen[0][1], receipt):
+        return options.wrap_commands([f"run --trace-writes {options.clean(target, 300)}"])
+    return options.wrap_commands([f"explain {chosen[0][0]}{suffix}"])
+
+
+def _is_out_of_sight(finding: FindingRecord, receipt: Receipt) -> bool:
+    known = finding.common_cause is not None or lookups.list_writers(finding, receipt)
+    return finding.rule in WRITTEN and is_foreign_record(finding) and not known
 
 
 def render_outlook(receipt: Receipt, options: RenderOptions) -> list[str]:
@@ -175,19 +186,4 @@ def render_outlook(receipt: Receipt, options: RenderOptions) -> list[str]:
         others = f"; +{len(forecasts) - 1} more" if len(forecasts) > 1 else ""
         sentence = f"{options.clean(get_title(finding))} (explain {number}){others}"
         return lines + options.wrap_warning(sentence, "forecast: ")
-    # The compiled frame nearest its recompile limit, if it has used at least half of it.
-    known = [
-        (detail.headroom.variants / detail.headroom.limit, detail)
-        for detail in receipt.compile.frames_detail
-        if detail.headroom.limit and not detail.ran_eager
-    ]
-    used, frame = max(known, key=lambda pair: pair[0], default=(0.0, None))
-    if frame is None or used < 0.5:
-        return lines
-    where = options.format_place(frame.frame.file, frame.frame.line)
-    variants = f"{frame.headroom.variants} of {frame.headroom.limit} variants used"
-    fullgraph = receipt.header.configuration.numerics_flags.fullgraph
-    over = "torch raises (fullgraph=True)" if fullgraph else "it runs eager"
-    name = options.clean(frame.frame.function, 60)
-    sentence = f"{name} ({where}): {variants}; over that {over}"
-    return lines + options.wrap_warning(sentence, "forecast: ")
+    return lines

@@ -53,7 +53,9 @@ def test_a_change_of_each_kind_is_proved(tmp_path: Path, monkeypatch, capfd) -> 
     assert main(["run", "--fix", "--yes", "--env", "fix.sh", "kinds.py"]) == 0
     out, err = capfd.readouterr()
     assert "what it writes or sends, it writes or sends each time" in err  # also with --yes
-    assert "compilediag explain 1" in err  # the verdict of the run, which is the first trial
+    assert (
+        "next: compilediag fix kinds.py" in err
+    )  # the verdict of the run, which is the first trial
     findings = read_receipt(tmp_path).findings
     proofs = {each.rule: each.fix.proof for each in findings if each.severity != "info"}
     assert {rule: proof and (proof.kind, proof.runs) for rule, proof in proofs.items()} == {

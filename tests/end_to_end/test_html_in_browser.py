@@ -65,9 +65,7 @@ def report(found: Receipt, steps: int = 60) -> str:
         for n in range(steps)
     ]
     raw = json.dumps(msgspec.to_builtins(found), indent=1)
-    return render_report(
-        found, ReportSources(build_step_series(every, found), {}, raw), load_assets()
-    )
+    return render_report(found, ReportSources(build_step_series(every, found), raw), load_assets())
 
 
 def with_ids(found: Receipt) -> Receipt:

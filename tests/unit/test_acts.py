@@ -463,3 +463,43 @@ def test_a_name_before_the_weights_that_it_freezes() -> None:
         "CD104",
         "CD106",
     ]
+
+
+# --- values that one function sets together ------------------------------------------------------
+
+FILLS, OTHER = at(21, "Rotary.forward", MODEL), at(44, "Norm.forward", MODEL)
+
+
+def buffer(name: str, before: int, after: int, writer: Location = FILLS) -> FalseGuard:
+    source = f"L['self'].{name}"
+    text = f"tensor '{source}' size mismatch at index 0. expected {before}, actual {after}"
+    sizes = {"expected": f"[{before}, 4]", "actual": f"[{after}, 4]"}
+    return FalseGuard(source, "TENSOR_MATCH", text, user=FRAME, writers=(writer,),
+                      facts=GuardFacts(), **sizes)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("cos_later", "writer", "expected"),
+    [(24, FILLS, 1), (16, FILLS, 2), (24, OTHER, 2)],
+    ids=["grew each time", "stayed once", "other function"],
+)
+def test_a_cache_of_several_values(cos_later: int, writer: Location, expected: int) -> None:
+    """`sin` is blamed alone at the second recompile, where `cos` has grown too: one cache grows."""
+    first = recompile(1, buffer("cos", 8, 16), buffer("sin", 8, 16, writer))
+    entries = (
+        EntryDiff("0/1", (buffer("sin", 16, 24, writer),)),
+        EntryDiff("0/0", (buffer("cos", 8, cos_later), buffer("sin", 8, 24, writer))),
+    )
+    found = findings(first, replace(recompile(2), entries=entries))
+    assert len(found) == expected
+    assert sum(item.count for item in found) == (2 if expected == 1 else 3)
+
+
+def test_an_attribute_of_each_layer() -> None:
+    """What differs by an index alone, and changed alike, is one; another change is another."""
+    layers = [value(f"layers[{n}].scale") for n in range(3)]
+    other = value("layers[3].scale", actual="7")
+    assert shown(findings(recompile(1, *layers, other))) == [
+        ("CD104", "self.layers[0].scale", ["self.layers[1].scale", "self.layers[2].scale"], 1),
+        ("CD104", "self.layers[3].scale", [], 1),
+    ]

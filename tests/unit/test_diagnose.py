@@ -39,6 +39,19 @@ def verdict_of(*findings: Finding) -> str:
     return diagnose(CLEAN, (rule,)).verdict
 
 
+def test_what_a_screen_lists_has_the_first_numbers() -> None:
+    """Then doubt, which the verdict names, what has not happened yet, and notes; each by cost."""
+    rules = ("CD511", "info", 9.0), ("CD902", "warning", 8.0), ("CD151", "warning", 7.0)
+    rules += ("CD104", "warning", 1.0), ("CD103", "warning", 2.0)
+    made = [
+        msgspec.structs.replace(built_finding(), rule=rule, severity=severity, cost_s=cost_s)
+        for rule, severity, cost_s in rules
+    ]
+    found = diagnose(CLEAN, (lambda _: made,)).findings
+    assert [finding.rule for finding in found] == ["CD103", "CD104", "CD902", "CD151", "CD511"]
+    assert [finding.id for finding in found] == ["F1", "F2", "F3", "F4", "F5"]
+
+
 def test_causes_are_worked_out_once_and_kept() -> None:
     """The diagnosis has the causes of every recompile; a rule that is called alone finds the same
     as one that shares them."""

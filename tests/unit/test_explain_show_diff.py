@@ -37,7 +37,30 @@ def test_show_takes_the_latest_run_and_its_folder(tmp_path: Path, capsys) -> Non
     (tmp_path / ".compilediag" / "latest").symlink_to(run.name)
     assert out(capsys, "show").startswith("✓ clean")
     shown = out(capsys, "show", ".compilediag/20261120-x-1")
-    assert "compilediag show --frames .compilediag/20261120-x-1" in shown
+    assert "next: compilediag gate --update .compilediag/20261120-x-1" in shown
+
+
+def test_show_draws_several_views_below_each_other(capsys) -> None:
+    """Each as it is alone."""
+    frames, steps = (out(capsys, "show", view, FINDINGS) for view in ("--frames", "--steps"))
+    assert out(capsys, "show", "--steps", "--frames", FINDINGS) == f"{frames}\n{steps}"
+
+
+def test_explain_takes_several_in_one_call(capsys) -> None:
+    """Numbers, ids and codes, each as it is alone; the receipt comes last."""
+    first, second, page = (out(capsys, "explain", word, FINDINGS) for word in ("1", "F2", "CD103"))
+    assert out(capsys, "explain", "1", "F2", "CD103", FINDINGS) == f"{first}\n{second}\n{page}"
+    assert cli.main(["explain", "1", "2", "--json", FINDINGS]) == 2
+    assert "one document" in capsys.readouterr().err
+
+
+def test_explain_fits_a_screen_unless_all_is_wanted(capsys) -> None:
+    """What was seen, what to change, whether it is proved, and how an edit is checked."""
+    for number in ("1", "2", "3"):
+        text = out(capsys, "explain", number, FINDINGS)
+        assert text.count("\n") <= 40
+        assert "  your edit   compilediag certify -- " in text
+        assert len(out(capsys, "explain", number, "--all", FINDINGS)) > len(text)
 
 
 @pytest.mark.parametrize("spelled", ["CD103", "cd103", "lazy-buffer", "lazy_buffer"])

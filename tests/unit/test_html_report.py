@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import re
 from base64 import b64encode
 from html.parser import HTMLParser
@@ -15,9 +14,8 @@ from screens import CASES, VIEWS, acting, stored
 from compilediag import cli
 from compilediag.compare.diff import compare
 from compilediag.receipt.schema.compiles import ProofFigure, ProofPoint, ProofRecord
-from compilediag.receipt.schema.identity import Provenance
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.runs.offline.html_file import collect_excerpts, load_assets
+from compilediag.runs.offline.html_file import load_assets
 from compilediag.timeline.invocations import Step
 from compilediag.views.diff import show_comparison
 from compilediag.views.document import LineChart, Table, compute_shares
@@ -33,7 +31,7 @@ NO_END = {"meta", "link", "input", "br", "img"}
 def page(found: Receipt, series: StepSeries | None = None) -> str:
     """The report with all that it can show."""
     raw = json.dumps(msgspec.to_builtins(found), indent=1)
-    sources = ReportSources(series or StepSeries(), {}, raw)
+    sources = ReportSources(series or StepSeries(), raw)
     return render_report(found, sources, load_assets(), suffix=" run")
 
 
@@ -202,57 +200,6 @@ def test_pages_of_comparisons_and_sessions() -> None:
     assert results[-1] == ("test_<b>", "not judged")
     assert "test_&lt;b&gt;" in text
     assert "compilediag explain 1 a.json" in text
-
-
-SOURCE = "one\ntwo\nthree\nkey = 'sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGH'\nfive\n"
-
-
-def with_file(found: Receipt, file: str, digests: dict[str, str]) -> Receipt:
-    """The first finding at line 3 of a file, of which the receipt has a digest."""
-    finding = found.findings[0]
-    place = msgspec.structs.replace(finding.location, file=file, line=3)
-    finding = msgspec.structs.replace(finding, location=place, entered_at=None, common_cause=None)
-    provenance = Provenance(source_sha256=digests)
-    header = msgspec.structs.replace(found.header, provenance=provenance)
-    return msgspec.structs.replace(found, findings=(finding,), header=header)
-
-
-def test_source_is_shown_as_the_run_had_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two lines before and behind; a secret is replaced."""
-    monkeypatch.chdir(tmp_path)
-    Path("model.py").write_text(SOURCE)
-    digest = hashlib.sha256(SOURCE.encode()).hexdigest()
-    (shown,) = collect_excerpts(
-        with_file(stored("findings"), "model.py", {"model.py": digest})
-    ).values()
-    assert [line.number for line in shown.lines] == [1, 2, 3, 4, 5]
-    assert [line.blamed for line in shown.lines] == [False, False, True, False, False]
-    assert "abcdefghijklmnop" not in shown.lines[3].text
-
-
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [
-        ("changed.py", "it has changed since the run"),
-        ("gone.py", "it is not here"),
-        ("../outside.py", "it is not source below the working directory"),
-        ("secrets.txt", "it is not source below the working directory"),
-        ("link.py", "it is not source below the working directory"),
-        ("later.py", "it has changed since the run"),
-    ],
-)
-def test_other_source_is_not_shown(name: str, why: str, tmp_path: Path, monkeypatch) -> None:
-    """A receipt comes from anywhere: it takes no file of this machine onto a page."""
-    folder = tmp_path / "here"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    for file in ("changed.py", "../outside.py", "secrets.txt", "later.py"):
-        Path(file).write_text(SOURCE)
-    os.symlink("/etc/passwd", "link.py")
-    digests = {} if name == "later.py" else {name: "0" * 64}
-    (shown,) = collect_excerpts(with_file(stored("findings"), name, digests)).values()
-    assert shown.lines == ()
-    assert why in shown.note
 
 
 def test_numbers_become_shades_bars_and_lines() -> None:

@@ -60,7 +60,7 @@ def test_a_recompile_is_told_in_the_words_of_the_verdict() -> None:
     first, last = compiled("0/0", 2.25, 0, 1.0), compiled("0/1", 2.7, 3, 0.1875)
     (told,) = describe_events((first, recompiled("0/1", 2.6, 3), last), ())
     assert told.startswith("step 3: recompile: ")
-    assert ": capture  False → True · " in told
+    assert "`capture` changes: False → True · " in told
     assert "/model.py:21 in hook · " in told
     assert told.endswith(" · 0.19 s")
     asked = recompiled("0/1", 2.6, 3, flag_guard("'hunter22'", "'swordfish9'"))

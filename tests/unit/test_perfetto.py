@@ -391,6 +391,6 @@ def test_lost_records_are_said(run: Path, tmp_path: Path, capsys) -> None:
 
 
 def test_views_do_not_mix(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A file and a screen are two views."""
+    """A file and a document on the screen are two."""
     assert cli.main(["show", "--md", "--perfetto", "x.json", str(run)]) == 2
-    assert "different views" in capsys.readouterr().err
+    assert "documents of their own" in capsys.readouterr().err

@@ -31,6 +31,7 @@ from compilediag.receipt import compiles
 from compilediag.receipt.assemble import TAIL_BYTES, build_receipt
 from compilediag.receipt.file import encode_receipt
 from compilediag.receipt.run_metadata import JournalFacts, RunMetadata
+from compilediag.receipt.schema.compiles import ExcerptRecord
 from compilediag.rules.diagnose import Diagnosis, diagnose
 from compilediag.timeline.timeline import Timeline, fold
 from compilediag_harness.wire import (
@@ -269,6 +270,9 @@ def test_no_canary_is_in_the_receipt() -> None:
     diagnosis = diagnose(timeline)
     extra = finding(evidence={"reasons": [f"x == '{planted['evidence']}'", planted["known"]]})
     diagnosis = replace(diagnosis, findings=(*diagnosis.findings, extra))
+    lines = (f"client = Client({planted['reason']!r})", f"password = {planted['argv value']!r}")
+    excerpt = ExcerptRecord(file="model.py", line=2, function="main", first=1, lines=lines)
+    run = replace(run, excerpts={extra.id: (excerpt,)})
     content = encode_receipt(build_receipt(timeline, diagnosis, run)).decode()
     leaked = [name for name, secret in planted.items() if secret in content]
     leaked += [word for word in ("canaryuser", "canarypass", "CANARY") if word in content]

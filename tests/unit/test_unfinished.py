@@ -83,7 +83,7 @@ def test_ranks_stand_in_the_verdict(rows: list[int], expected: int, words: tuple
     text = " ".join(render(made, RenderOptions(width=400)).split())
     for each in words:
         assert each in text
-    assert text.endswith("compilediag show --ranks")
+    assert "also: each rank: compilediag show --ranks next:" in text
 
 
 def test_the_receipt_of_one_rank_alone() -> None:

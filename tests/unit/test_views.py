@@ -19,12 +19,15 @@ from compilediag import cli
 from compilediag.compare.diff import compare
 from compilediag.receipt.schema.compiles import (
     CandidateRecord,
+    ExcerptRecord,
     FindingRecord,
     Place,
     ProofFigure,
     ProofPoint,
     ProofRecord,
     RefusedChange,
+    ValueInGraph,
+    VariedValue,
 )
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views import summary
@@ -114,27 +117,137 @@ def test_unmeasured_cost_is_not_zero() -> None:
     made = stored("findings")
     section = replace(made.compile, time_s=replace(made.compile.time_s, recompile=None))
     drawn = render(replace(made, compile=section, goodput=None))
-    assert drawn.splitlines()[0].endswith("3 recompiles in 12 steps (their cost was not measured)")
+    assert "3 recompiles in 12 steps (their cost was not measured)" in drawn
+
+
+def at_limit(function: str) -> FindingRecord:
+    """A frame that hit the limit in step 8."""
+    first = stored("findings").findings[0]
+    return replace(
+        first,
+        rule="CD152",
+        title=f"{function} hit the recompile limit (8): eager since step 8",
+        location=Place(file="model.py", line=3, function=function),
+        steps=(8,),
+        evidence={"limit": 8},
+    )
+
+
+def recompiled(made: Receipt, *steps: int, variable: str = "x") -> Receipt:
+    """A receipt whose only frame was compiled again in these steps, each time for one variable."""
+    again = next(event for event in made.compile.events if event.causes)
+    cause = replace(again.causes[0], variable=variable, rule="CD104")
+    events = [replace(again, step=step, causes=(cause,)) for step in steps]
+    frame = replace(made.compile.frames_detail[0], frame=again.frame)
+    section = replace(made.compile, events=tuple(events), frames_detail=(frame,))
+    return replace(made, compile=section)
+
+
+MADE = stored("findings")
+
+
+@pytest.mark.parametrize(
+    ("made", "sentences"),
+    [
+        (
+            replace(MADE, findings=(*MADE.findings, at_limit("f"), at_limit("g"))),
+            [
+                "f stopped being compiled at step 8 of 12 (recompile limit 8): since then every ",
+                "3 recompiles in 12 steps cost 0.43 s, 23 % of wall time",
+            ],
+        ),
+        (
+            replace(MADE, compile=replace(MADE.compile, graph_breaks=3)),
+            ["3 graph breaks in every call of what is compiled", "3 recompiles in 12 steps cost 0"],
+        ),
+        (
+            recompiled(MADE, 6, 8, 10),
+            ["at this pace forward reaches the recompile limit (8) at about step 20", "3 recomp"],
+        ),
+        (recompiled(MADE, 1, 2, 3), ["3 recompiles in 12 steps cost"]),  # it came to an end
+        (MADE, ["3 recompiles in 12 steps cost"]),  # each for another cause
+    ],
+    ids=["limit", "break", "pace", "ended", "several causes"],
+)
+def test_what_lasts_comes_before_what_it_cost(made: Receipt, sentences: list[str]) -> None:
+    """In the verdict of every format."""
+    head = build_headline(made)
+    shown = [head.sentence, *head.more]
+    assert len(shown) == len(sentences)
+    assert all(map(str.startswith, shown, sentences))
+    assert head.kind == "bad"
+
+
+def with_source(*lines: str, key: str = "CD104-logged", **change: object) -> Receipt:
+    """A finding at the last of some lines, whose value three graphs had."""
+    first, at = MADE.findings[0], len(lines)
+    excerpt = ExcerptRecord(file="model.py", line=at, function="forward", first=1, lines=lines)
+    frame = MADE.compile.frames_detail[0].frame
+    row = VariedValue(
+        frame=frame, process=0, epoch=0, variable="self.logged", rule="CD104", count=2, entries=(),
+        values=tuple(ValueInGraph(compile_id=f"0/{n}", value=f"{n} items") for n in range(8)),
+    )  # fmt: skip
+    own = replace(
+        first, rule="CD104", variable="self.logged", key=key, excerpts=(excerpt,), **change
+    )
+    section = replace(MADE.compile, varied=(row, replace(row, variable="x")))
+    return replace(MADE, compile=section, findings=(own,))
+
+
+def test_a_finding_shows_its_line_and_what_the_value_was() -> None:
+    """Both indented as in the file, less what they share; what varied stands above it."""
+    made = with_source("    def forward(self, x):", "        self.logged.append(x)")
+    varied, finding = (part.splitlines() for part in render(made).split("\n\n")[1:3])
+    assert varied == [
+        "  what varied  values                                               changed by",
+        "  self.logged  0 items → 1 items → 2 items → 3 items → 4 items → …",
+        "  x            0 items → 1 items → 2 items → 3 items → 4 items → …",
+    ]
+    assert re.fullmatch(r"  1  `self.logged` grows +0.18 s · step 1  CD104-logged", finding[0])
+    assert finding[1:] == [
+        "     model.py:2 in forward · guarded at model.py:7 in forward",
+        "     1 │ def forward(self, x):",
+        "   ▸ 2 │     self.logged.append(x)",
+        "       │     0 items → 1 items → 2 items → 3 items → 4 items → …",
+        "     advice: allocate pos.pe at its largest size in __init__",
+    ]
+
+
+EVIL_LINE = "\tx = '\x1b[2J\u202e[bold]' * 3  # 宽宽宽宽宽宽宽宽宽宽宽宽宽宽宽宽宽宽宽宽宽宽宽"
+
+
+@pytest.mark.parametrize("options", [RenderOptions(40), RenderOptions(40, ascii_only=True), PLAIN])
+def test_hostile_source_is_inert_and_fits(options: RenderOptions) -> None:
+    """Escapes, characters that reorder text or are wide, in a line, a key and a value."""
+    made = with_source(EVIL_LINE, EVIL_LINE, key=f"CD104-{EVIL_LINE}")
+    for text in (render(made, options), render_finding(1, made.findings[0], made, options)):
+        assert acting(text) == set()
+        assert all(measure_width(line) <= options.width for line in text.splitlines())
+        assert text.isascii() or not options.ascii_only
+
+
+def test_ten_thousand_findings_are_one_screen() -> None:
+    """Of which the first are drawn, and the others counted."""
+    made = with_source("x = 1")
+    text = render(replace(made, findings=made.findings * 10_000))
+    assert text.count("\n") <= SCREEN_LINES
+    assert re.search(r"^  \+999\d more: compilediag show --all$", text, re.MULTILINE)
 
 
 LONG = {"kind": "environment", "setting": "SOURCES", "risk": ""}
 
 
 def test_a_setting_is_one_line_to_copy() -> None:
-    """However long: a line that we broke could not be pasted into a shell. The second finding with
-    the same variable brings one line for both."""
+    """However long: a line that we broke could not be pasted into a shell."""
     made = stored("findings")
     found = [
         replace(item, fix=replace(item.fix, candidates=(CandidateRecord(**LONG, value=value),)))
         for item, value in zip(made.findings, (f"L['{'n' * 90}']", "L['x']:0"), strict=False)
     ]
-    lines = render(replace(made, findings=tuple(found)), RenderOptions(width=60)).splitlines()
+    made = replace(made, findings=tuple(found))
+    lines = render(made, RenderOptions(width=60), complete=True).splitlines()
     exports = [line.strip().removeprefix("no edit: ") for line in lines if "export" in line]
-    assert exports == [
-        f"export SOURCES=\"L['{'n' * 90}']\"",
-        "export SOURCES=\"L['x']:0\"",
-        f"export SOURCES=\"L['{'n' * 90}'],L['x']:0\"",
-    ]
+    assert exports == [f"export SOURCES=\"L['{'n' * 90}']\"", "export SOURCES=\"L['x']:0\""]
 
 
 def test_who_changed_a_value_in_a_library_can_be_seen() -> None:
@@ -211,7 +324,7 @@ def test_a_proved_change_is_shown_with_what_it_did() -> None:
     assert f"     proved: {line}\n             recompiles 5 → 0 · 3 runs\n" in render(made)
     assert f"; proved: `{line}` (recompiles 5 → 0)" in render_markdown(made)
     text = render_finding(1, made.findings[0], made, PLAIN)
-    assert re.search(r"^  proved +export", text, re.MULTILINE)
+    assert re.search(r"^ +proved: +export", text, re.MULTILINE)
     assert re.search(r"^  finding +recompiles 5 → 0$", text, re.MULTILINE)
     assert "compilediag fix tries changes" not in text
 

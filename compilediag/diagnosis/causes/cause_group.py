@@ -12,6 +12,8 @@ from compilediag.diagnosis.findings import Cause, CauseId, CommonCause, Evidence
 from compilediag.timeline.compiles import FrameId, Recompile, parse_frame_id
 from compilediag_harness.wire import Location
 
+APART = ("condition", "metadata", "mode", "size")
+"""Parts of a tensor, or of no variable, that change by themselves."""
 _MAX_NAMED = 4
 """Variables named in a sentence."""
 _MAX_VALUES = 8
@@ -50,6 +52,15 @@ def find_changed_sizes(pairs: Iterable[tuple[str | None, str | None]]) -> tuple[
     changed = [change for pair in pairs for change in find_changed_dims(*pair)]
     small = any({change.before, change.after} & {*_ALWAYS_CONSTANT} for change in changed)
     return sorted({change.dimension for change in changed}), small
+
+
+def add_values(values: dict[str, str], pairs: Iterable[tuple[str, str | None]]) -> None:
+    """Add what a variable was in some graphs; a size says more than the type, which an entry of
+    None is compared by."""
+    for graph, value in pairs:
+        known = values.get(graph)
+        if value is not None and (known is None or known[0] != "[" == value[0]):
+            values[graph] = value
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 
 from compilediag.diagnosis.causes.behind_breaks import BehindBreaks, get_whole_function
-from compilediag.diagnosis.causes.cause_group import Group, find_changed_dims
+from compilediag.diagnosis.causes.cause_group import (
+    APART,
+    Group,
+    add_values,
+    find_changed_dims,
+)
 from compilediag.diagnosis.codes import VALUES, get_code_info
 from compilediag.diagnosis.findings import Cause, CommonCause
+from compilediag.receipt.schema.compiles import mask_indices
 from compilediag.receipt.schema.record import make_record
+from compilediag.timeline.compiles import CompileId, FrameId, parse_frame_id
 from compilediag.timeline.invocations import find_varying_sizes
 from compilediag.timeline.timeline import Recompile, Timeline
 from compilediag_harness.wire import find_resumed_function
@@ -32,7 +40,7 @@ and its values."""
 
 
 def merge_by_common_cause(
-    groups: Sequence[Group], timeline: Timeline, behind: BehindBreaks
+    groups: Sequence[Group], timeline: Timeline, behind: BehindBreaks, values: ValuesByGraph
 ) -> list[Group]:
     """Put the groups of a run that have a common cause under the first of them, in their order."""
     order = {group.id: position for position, group in enumerate(groups)}
@@ -45,6 +53,11 @@ def merge_by_common_cause(
     merged.sort(key=lambda group: -len(group.first.parts))
     merged = _attach_followers(merged, lambda group: group.owner == "several", _is_within)
     merged = _merge_one_line(merged, steps_known=bool(timeline.steps))
+    merged = _merge_indices(merged)
+    merged.sort(key=lambda group: (group.changed != "tensor", -len(group.recompiles)))
+    merged = _attach_followers(
+        merged, _has_one_writer, lambda group, tensor: _is_set_with(group, tensor, values)
+    )
     return sorted(merged, key=lambda group: order[group.id])
 
 
@@ -164,6 +177,21 @@ def _merge_alike(groups: Iterable[Group], unrelated: Callable[[Group, Group], bo
         else:
             same.append(group)
     return [replace(head, together=tuple(tail)) for sets in by_key.values() for head, *tail in sets]
+
+
+def _merge_indices(groups: Iterable[Group]) -> list[Group]:
+    """Merge groups of values that changed alike and differ in nothing but an index, such as an
+    attribute of each layer."""
+    by_key: dict[Hashable, list[Group]] = {}
+    for group in groups:
+        same = group.code, mask_indices(group.variable), group.id.kind, group.planned
+        changes = tuple((cause.expected, cause.actual) for cause in group.causes)
+        compiles = tuple(recompile.id for recompile in group.recompiles)
+        alone = len(group.parts) == 1
+        # Not the place: each is guarded where a line of the frame reads it first.
+        key = (*same, compiles, changes) if alone else group.id
+        by_key.setdefault(key, []).append(group)
+    return [replace(head, together=head.together + tuple(tail)) for head, *tail in by_key.values()]
 
 
 def _identify_change(cause: Cause) -> Hashable:
@@ -292,6 +320,56 @@ def _is_rest_or_callee(caller: Recompile, callee: Recompile, behind: BehindBreak
     if other is None or not call.text or caller.id not in behind.broke:
         return False
     return (call.file, call.line, call.text) == (other.file, other.line, other.text)
+
+
+# --- values that one function sets together ---------------------------------------------------
+
+ValuesByGraph = Mapping[tuple[FrameId, str], Mapping[str, str]]
+"""The value of each variable of a frame in each graph, as far as it is known."""
+
+_FLAGS = ("True", "False", "None")
+
+
+def collect_values(
+    recompiles: Iterable[Recompile],
+    false: Mapping[CompileId, Iterable[tuple[str, Iterable[Cause]]]],
+) -> dict[tuple[FrameId, str], dict[str, str]]:
+    """Collect the values by graph from what was false of the cache entries of each recompile."""
+    values: dict[tuple[FrameId, str], dict[str, str]] = {}
+    for event in recompiles:
+        frame = FrameId(event.process, event.epoch, parse_frame_id(event.compile_id))
+        for entry_id, causes in false.get(event.id, ()):
+            for cause in causes:
+                if cause.kind == "type" or get_code_info(cause.rule).changed not in APART:
+                    pairs = (entry_id, cause.expected), (event.compile_id, cause.actual)
+                    add_values(values.setdefault((frame, cause.variable), {}), pairs)
+    return values
+
+
+def _has_one_writer(group: Group) -> bool:
+    return len({(writer.file, writer.function) for writer, _ in group.writers}) == 1
+
+
+def _is_set_with(group: Group, tensor: Group, values: ValuesByGraph) -> bool:
+    """True if the function that makes a tensor sets the value too, and each time: between graphs of
+    which both are known, the one never changed without the other. A flag says less than the tensor:
+    it may stay."""
+    if tensor.changed != "tensor" or tensor.planned or group.planned:
+        return False
+    if {(w.file, w.function) for w, _ in tensor.writers} != {
+        (w.file, w.function) for w, _ in group.writers
+    }:
+        return False
+    together = False
+    frames = {FrameId(e.process, e.epoch, parse_frame_id(e.compile_id)) for e in group.recompiles}
+    for frame in frames:
+        own, its = (values.get((frame, part.variable), {}) for part in (group, tensor))
+        for one, other in combinations(own.keys() & its.keys(), 2):
+            changed, made = own[one] != own[other], its[one] != its[other]
+            if changed > made or (made > changed and own[one] not in _FLAGS):
+                return False
+            together = together or changed
+    return together
 
 
 # --- values that one line changed ------------------------------------------------------------

@@ -41,6 +41,7 @@ from compilediag.diagnosis.causes.conditions import (
 )
 from compilediag.diagnosis.causes.merge_by_common_cause import (
     ANOTHER_INSTANCE,
+    collect_values,
     merge_by_common_cause,
 )
 from compilediag.diagnosis.codes import BY_KIND, get_code_info
@@ -130,12 +131,14 @@ def find_run_causes(timeline: Timeline) -> RunCauses:
         causes, again = zip(*pairs, strict=True)
         single.append(Group(key, causes, again, causes[0].place))
     groups: dict[str, list[Group]] = {}
-    for group in merge_by_common_cause(single, timeline, behind):
+    false = {compile_id: explanation.false for compile_id, explanation in explained.items()}
+    values = collect_values(timeline.recompiles, false)
+    for group in merge_by_common_cause(single, timeline, behind, values):
         groups.setdefault(group.code, []).append(group)
     return RunCauses(
         by_compile,
         {compile_id: explanation.entries for compile_id, explanation in explained.items()},
-        {compile_id: explanation.false for compile_id, explanation in explained.items()},
+        false,
         groups,
         behind,
     )

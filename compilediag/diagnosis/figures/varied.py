@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
+from compilediag.diagnosis.causes.cause_group import APART, add_values
 from compilediag.diagnosis.causes.run_causes import RunCauses
 from compilediag.diagnosis.codes import get_code_info
 from compilediag.diagnosis.findings import Cause, make_changed_at, make_writers
-from compilediag.receipt.schema.compiles import ValueInGraph, VariedValue
+from compilediag.receipt.schema.compiles import ValueInGraph, VariedValue, mask_indices
 from compilediag.receipt.schema.record import make_record
 from compilediag.timeline.compiles import Recompile, parse_frame_id
 from compilediag.timeline.timeline import Timeline
@@ -26,10 +27,6 @@ MAX_VARIED = 200
 
 MAX_GRAPHS = 64
 """Most graphs named in one row."""
-
-_APART = ("condition", "metadata", "mode", "size")
-
-_INDEX = re.compile(r"\[\d+\]|\.\d+(?=\.|$)")
 
 
 @dataclass(slots=True)
@@ -46,11 +43,7 @@ class _Row:
         self.causes.append(cause)
         self.entries[entry_id] = None
         self.recompiles.add(compile_id)
-        for graph, value in ((entry_id, cause.expected), (compile_id, cause.actual)):
-            known = self.values.get(graph)
-            # A size says more than the type, which an entry of None is compared by.
-            if value is not None and (known is None or known[0] != "[" == value[0]):
-                self.values[graph] = value
+        add_values(self.values, ((entry_id, cause.expected), (compile_id, cause.actual)))
 
     def make(self) -> VariedValue:
         changes = (make_changed_at(cause.changed) for cause in self.causes)
@@ -82,13 +75,13 @@ def build_varied(timeline: Timeline, causes: RunCauses) -> tuple[VariedValue, ..
         for entry_id, guards in causes.false.get(event.id, ()):
             for cause in guards:
                 # Size, dtype and layout of a tensor are several values; created and grown is one.
-                apart = get_code_info(cause.rule).changed in _APART
+                apart = get_code_info(cause.rule).changed in APART
                 key = frame, cause.variable, (cause.rule, cause.kind) if apart else None
                 rows.setdefault(key, _Row(event)).add(entry_id, event.compile_id, cause)
     alike: dict[Hashable, list[VariedValue]] = {}
     for (frame, variable, what), row in rows.items():
         made = row.make()
-        name = _INDEX.sub("[*]", variable)
+        name = mask_indices(variable)
         alike.setdefault((frame, name, what, made.values, made.entries), []).append(made)
     merged = (_merge(members) for members in alike.values())
     return tuple(sorted(merged, key=lambda row: (row.process, -row.count)))
@@ -97,5 +90,5 @@ def build_varied(timeline: Timeline, causes: RunCauses) -> tuple[VariedValue, ..
 def _merge(members: list[VariedValue]) -> VariedValue:
     if len(members) == 1:
         return members[0]
-    name = _INDEX.sub("[*]", members[0].variable)
+    name = mask_indices(members[0].variable)
     return replace(members[0], variable=name, alike=len(members))

@@ -1,5 +1,6 @@
 """Compiles, recompiles, graph breaks and findings of a receipt, with the changes that fix them."""
 
+import re
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -245,6 +246,14 @@ class ValueInGraph(Record, frozen=True, kw_only=True):
 
     compile_id: str  #: torch's id of the compile, or of the attempt at the limit.
     value: str  #: The value as the guards show it.
+
+
+_INDEX = re.compile(r"\[\d+\]|\.\d+(?=\.|$)")
+
+
+def mask_indices(variable: str) -> str:
+    """Make equal what differs by indices alone: `layers[*].scale` of the scale of each layer."""
+    return _INDEX.sub("[*]", variable)
 
 
 class VariedValue(Record, frozen=True, kw_only=True):
@@ -513,6 +522,13 @@ class CommonCauseRecord(QuotedLine, frozen=True):
     evidence: str
 
 
+class ExcerptRecord(Place, frozen=True, kw_only=True):
+    """A line of the program with those around it, as they were when it ran."""
+
+    first: int  #: The line that `lines` begins with.
+    lines: tuple[str, ...]  #: Their text, redacted.
+
+
 class FindingRecord(Record, frozen=True, kw_only=True):
     """One thing to know."""
 
@@ -548,6 +564,9 @@ class FindingRecord(Record, frozen=True, kw_only=True):
     entered_from: str | None = None
     #: How the value was seen to change (`run --trace-writes`); null where that was not seen.
     changed_at: ChangedAt | None = None
+    #: Source lines: around the line to look at, then around the one that changes its value, if
+    #: another. Empty where the source was gone, or had changed since the program started.
+    excerpts: tuple[ExcerptRecord, ...] = ()
     #: The command that leads on from here: `compilediag fix N` tries changes for it, `compilediag
     #: explain N` tells all of it, where no program is known that could be run again.
     next: str | None = None

@@ -51,6 +51,8 @@ class GuardEvidence(AnyEvidence, frozen=True, kw_only=True):
     size_needed: dict[str, Any] | None = None
     buckets: tuple[int, ...] = ()
     causes: tuple[str, ...] = ()
+    limit: int | None = None
+    together: tuple[str, ...] = ()
 
 
 class BreakEvidence(AnyEvidence, frozen=True, kw_only=True):

@@ -19,7 +19,6 @@ from compilediag.views.compiles import show_measured_seconds
 from compilediag.views.document import (
     LINE_CHARS,
     Card,
-    Excerpt,
     Kind,
     Overview,
     Paragraph,
@@ -58,7 +57,6 @@ MAX_TESTS = 40
 """Of a session, whose findings are shown; the table has all."""
 _WORST: tuple[Kind, ...] = ("bad", "blind", "warn", "good")
 _COUNTS = ("frames", "compiles", "recompiles", "graph_breaks", "eager_fallbacks")
-NONE = Excerpt()
 VALUE_CHARS = 300
 _SHA_CHARS = 12
 MAX_RAW_CHARS = 150_000
@@ -70,7 +68,6 @@ class ReportSources:
     """Sources that a report shows beside its receipt; each may be missing."""
 
     series: StepSeries = field(default_factory=StepSeries)
-    excerpts: Mapping[str, Excerpt] = field(default_factory=dict[str, Excerpt])
     raw: str = ""
     """The receipt as JSON with line breaks."""
     graphs: str = ""
@@ -128,10 +125,7 @@ def render_report(
         graphs=sources.graphs,
         series=series,
         longest=build_longest_table(receipt),
-        cards=[
-            replace(card, excerpt=sources.excerpts.get(receipt.findings[card.number - 1].id, NONE))
-            for card in _build_cards(receipt, options, suffix)
-        ],
+        cards=_build_cards(receipt, options, suffix),
         cards_left_out=max(0, len(receipt.findings) - MAX_CARDS),
         functions=shown,
         elsewhere=elsewhere,

@@ -1,0 +1,71 @@
+"""Every guarded value that varied, also behind the causes: what the next run would find."""
+
+from __future__ import annotations
+
+from compilediag.diagnosis.codes import get_code_info
+from compilediag.receipt.finding_keys import normalize_file, normalize_function
+from compilediag.receipt.schema.compiles import VariedValue
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.views.document import Block, Table
+from compilediag.views.sentence import TEMPORARY, format_history, name_values
+from compilediag.views.style import RenderOptions
+
+MAX_ROWS = 10
+"""On the screen of a verdict."""
+
+
+def build_varied(receipt: Receipt, options: RenderOptions, *, complete: bool) -> list[Block]:
+    """Build the table of what varied, a row for each act: the values of a frame that one line
+    changed. Of less than two rows a finding says as much; `complete` has it even so."""
+    named = {row.variable for row in receipt.compile.varied if not _is_condition(row)}
+    acts: dict[object, list[VariedValue]] = {}
+    for row in receipt.compile.varied:
+        changer = row.changed_at or next(iter(row.writers), None)
+        line = None if changer is None else (changer.file, changer.function)
+        # What is left of a function behind a graph break is guarded on the same values again.
+        function = normalize_function(row.frame.function).removesuffix(" (resumed)")
+        variable = row.variable.removesuffix("._base")  # of a view, what it is a view of
+        act = (row.process, row.epoch, row.frame.file, function, line or variable)
+        # A condition says no more than the value that it is on.
+        known = _is_condition(row) and row.variable in named
+        if not (known or row.variable.startswith(TEMPORARY)):
+            acts.setdefault(act, []).append(row)
+    rows = [_build_row(members, options) for members in acts.values()]
+    if not rows or (len(rows) < 2 and not complete):
+        return []
+    limit = len(rows) if complete else MAX_ROWS
+    left_out = receipt.compile.varied_left_out + max(0, len(rows) - limit)
+    more = "counted and not listed" if complete else "compilediag show --all"
+    notes = [f"+{left_out} more: {more}"] if left_out else []
+    head = ("what varied", "in", "values", "changed by")
+    hidden = head[1:2] if len({row[1] for row in rows}) > 1 else ()
+    if not hidden:
+        head, rows = (head[0], *head[2:]), [(row[0], *row[2:]) for row in rows]
+    rows = rows[:limit]
+    return [
+        Table(
+            head, rows, shrink=head[-2], wide_only=(*hidden, head[-1]), notes=notes, keep_start=True
+        )
+    ]
+
+
+def _build_row(members: list[VariedValue], options: RenderOptions) -> tuple[str, ...]:
+    row = next((row for row in members if not _is_condition(row)), members[0])
+    names = dict.fromkeys(row.variable for row in members)
+    name = name_values([*names], max(row.alike for row in members))
+    history = [graph.value for graph in row.values]
+    distinct = [value for n, value in enumerate(history) if not n or value != history[n - 1]]
+    changer = row.changed_at or next(iter(row.writers), None)
+    place = ""
+    if changer is not None:
+        place = options.format_place(normalize_file(changer.file), changer.line, 20)
+    return (
+        options.truncate(options.clean(name), max(options.width * 2 // 5, 16)),
+        options.clean(normalize_function(row.frame.function), 40),
+        "a condition on its size" if _is_condition(row) else format_history(distinct, options),
+        place,
+    )
+
+
+def _is_condition(row: VariedValue) -> bool:
+    return get_code_info(row.rule).changed == "condition"
