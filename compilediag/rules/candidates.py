@@ -33,6 +33,7 @@ from compilediag.rules.breaks import rule as breaks
 from compilediag.rules.changes import SOURCES, ProgramChange, make_variable_change
 from compilediag.rules.environment_variables import format_export
 from compilediag.rules.fix_context import FixContext, make_context, parse_torch_version
+from compilediag.rules.objects import FIRST_CALL
 from compilediag.rules.sizes import changes as sizes
 from compilediag.timeline.timeline import Timeline
 
@@ -80,12 +81,16 @@ def add_candidates(
 
 
 def _make_setting_recipe(fix: FixRecord) -> FixRecord:
-    """Make a setting the recipe of a finding that has no other, where it leaves no recompile."""
+    """Make a setting the recipe of a finding that has no other, where it leaves no recompile; one
+    for what changes after the first call stands beside what that call is to do."""
     best = fix.candidates[0]
-    if fix.recipe is not None or best.setting != SOURCES:
+    first = fix.recipe == FIRST_CALL.recipe
+    if best.setting != SOURCES or not (first or fix.recipe is None):
         return fix
-    line = format_export(best.setting, best.value)
-    return replace(fix, summary=f"start it with: {line}", caveat=best.risk, recipe=SETTING)
+    line = f"start it with: {format_export(best.setting, best.value)}"
+    if first:
+        return replace(fix, summary=f"{line}, and {fix.summary}", caveat=f"{fix.caveat}; {best.risk}")
+    return replace(fix, summary=line, caveat=best.risk, recipe=SETTING)
 
 
 # --- changes ------------------------------------------------------------------------------------

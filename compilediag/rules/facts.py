@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import cast
 
 from compilediag.diagnosis.causes.cause_group import Group
+from compilediag.diagnosis.findings import Cause
 from compilediag.diagnosis.guards.families import STRUCTURE
 from compilediag.rules.make_finding import format_place
 from compilediag.timeline.compiles import Compile, FrameId, parse_frame_id
@@ -31,9 +32,11 @@ _RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d+)
 _COUNTED = re.compile(r"\d+ (?:items?|keys?)\b|.*(?:absent|present)$")
 _UNSET = re.compile(r"None|False|0 (?:items|keys)|.* absent")
 
-TENSOR_USES = frozenset({"arithmetic", "operand", "math"})
-"""Uses in which a tensor does what the number does, "math" with torch's function of that name."""
-INT_USES = frozenset({"arithmetic", "operand", "number", "slice"})
+MATH = frozenset({"math", "symbolic_math"})
+TENSOR_USES = frozenset({"arithmetic", "operand", *MATH})
+"""Uses in which a tensor does what the number does, those of `math` with torch's function of that
+name."""
+INT_USES = frozenset({"arithmetic", "operand", "scalar", "number", "slice", "symbolic_math"})
 """Uses in which an int may be dynamic: torch keeps it as a symbol."""
 
 
@@ -84,17 +87,15 @@ class Facts:
         """Uses of the value in the code; None where that is not known."""
         return list_uses(self.group)
 
-    @cached_property
+    @property
     def is_filled_at_first(self) -> bool:
+        """True where the first call sets what it found unset."""
+        return len(list_later(self.group)) < len(self.group.causes)
+
+    @property
+    def is_only_filled(self) -> bool:
         """True where the first call sets what it found unset, and nothing of it changed again."""
-        own = [*zip(self.group.causes, self.group.recompiles, strict=True)]
-        return all(
-            _UNSET.fullmatch(cause.expected or "")
-            and event.compile_id.endswith("/1")
-            and (cause.changed is None or cause.changed.in_call)
-            and (cause.changed is not None or is_filled_inside(self.group))
-            for cause, event in own
-        )
+        return not list_later(self.group)
 
     @cached_property
     def setters(self) -> list[Location] | None:
@@ -121,6 +122,25 @@ class Facts:
                 if flags.get("dynamic") is False or flags.get("automatic_dynamic_shapes") is False:
                     return True
         return False
+
+
+def list_later(group: Group) -> list[Cause]:
+    """List the causes of a group but for that in which the first call set what it found unset."""
+    return [
+        cause
+        for cause, event in zip(group.causes, group.recompiles, strict=True)
+        if not (
+            (_UNSET.fullmatch(cause.expected or "") or _is_first_tensor(cause))
+            and event.compile_id.endswith("/1")
+            and (cause.changed is None or cause.changed.in_call)
+            and (cause.changed is not None or is_filled_inside(group))
+        )
+    ]
+
+
+def _is_first_tensor(cause: Cause) -> bool:
+    """True where a number became a tensor: a sum that begins with 0."""
+    return is_number(cause.expected) and (cause.actual or "").startswith("Tensor")
 
 
 def list_uses(group: Group) -> tuple[ValueUse, ...] | None:

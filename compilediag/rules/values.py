@@ -12,7 +12,7 @@ from packaging.version import Version
 from compilediag.diagnosis.causes.cause_group import Group
 from compilediag.rules import facts
 from compilediag.rules.changes import LISTABLE, Edit, ProgramChange
-from compilediag.rules.facts import INT_USES, TENSOR_USES, Facts
+from compilediag.rules.facts import INT_USES, MATH, TENSOR_USES, Facts
 from compilediag.rules.fix_context import (
     FIRST_WITH_UNBACKED,
     FixContext,
@@ -125,8 +125,10 @@ def _choose_advice(known: Facts) -> Advice:
     hook = describe_hook(known)
     if hook is not None:
         return hook
-    if group.code == "CD104" and known.is_filled_at_first and known.calls is not None:
-        return FIRST_CALL
+    if group.code in ("CD104", "CD109") and known.is_filled_at_first and known.calls is not None:
+        later = facts.list_later(group)
+        if not later or _are_used_ints(group):  # else the first call alone is no remedy
+            return FIRST_CALL
     if facts.is_container(group):
         return CONTAINER
     values = facts.list_values(group)
@@ -141,7 +143,7 @@ def _describe_number(known: Facts) -> Advice:
     function in place of that of `math`, or nothing where something needs a number."""
     group = known.group
     floats = not all(map(facts.is_integer, facts.list_values(group)))
-    needed = _find_need(known, {*_NEEDS, "number" if floats else "math"})
+    needed = _find_need(known, {*_NEEDS, *(("number", "scalar") if floats else ("math",))})
     if needed is not None:
         return _explain_need(needed)
     if not floats or not facts.is_used_as(group, TENSOR_USES):
@@ -150,7 +152,7 @@ def _describe_number(known: Facts) -> Advice:
         f", and call torch.{use.callee.rpartition('.')[2]} in place of {use.callee} at "
         f"{format_place(use.file, use.line)}"
         for use in known.uses or ()
-        if use.kind == "math"
+        if use.kind in MATH
     )
     if group.code == "CD107":
         return _describe_passed_number(known, also)
@@ -195,14 +197,21 @@ RULES = (
 
 # --- settings that need no edit ----------------------------------------------------------------
 
-_NUMBERS = ("CD101", "CD104", "CD107", "CD109", "CD117")
+_NUMBERS = ("CD101", "CD104", "CD107", "CD109", "CD116", "CD117")
 
 
 def find_dynamic_int(group: Group, version: Version) -> str | None:
     """Find the source of an int to list: torch then takes it for dynamic from the first compile on.
     What needs its value keeps a guard on it, which recompiles all the same."""
-    source = group.first.source
-    if group.code not in _NUMBERS or not LISTABLE.fullmatch(source):
+    causes = facts.list_later(group)
+    if group.code not in _NUMBERS or not causes:
+        return None
+    source = causes[0].source
+    keyed = _OF_KEYED.search(source)
+    if keyed is not None:  # an item of each of many dicts
+        source = f".*{keyed[1]}"
+        return source if version >= FIRST_WITH_UNBACKED and _are_used_ints(group) else None
+    if not LISTABLE.fullmatch(source):
         return None
     if source.startswith("G") and version < FIRST_WITH_UNBACKED:
         return None
@@ -211,12 +220,14 @@ def find_dynamic_int(group: Group, version: Version) -> str | None:
     return source if _are_used_ints(group) else None
 
 
+_OF_KEYED = re.compile(r"dict\.keys\(.*\[('\w+')\]$")
 _LEAST_SIZE = 2
 
 
 def _are_used_ints(group: Group) -> bool:
     """True for ints that the code may take as symbols: as sizes 0 and 1 are constants."""
-    values = facts.list_values(group)
+    later = facts.list_later(group)
+    values = [text or "" for cause in later for text in (cause.expected, cause.actual)]
     if not values or not all(map(facts.is_integer, values)):
         return False
     small = min(map(int, values)) < _LEAST_SIZE

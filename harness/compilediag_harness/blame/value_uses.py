@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from compilediag_harness.blame.source_locations import is_torch
 from compilediag_harness.blame.writes_in_source import find_function_around, iterate_conditions
-from compilediag_harness.torch_internals.torch_operators import is_tensor_taken
+from compilediag_harness.torch_internals.torch_operators import classify_argument, is_symbolic
 from compilediag_harness.wire import Location, ValueUse
 
 _MAX_CALLS = 4
@@ -41,7 +41,7 @@ def find_uses(
 
     Args:
         readers: a line of each function, and the names of its module.
-        name: of the variable or attribute; `SIZES` for those of tensors.
+        name: of the variable or attribute; "['key']" of an item; `SIZES` for those of tensors.
 
     Returns:
         None where the source of one of them is not known, or there is none.
@@ -127,7 +127,8 @@ class _Reader:
             elif isinstance(around, ast.Call) and inner is not around.func:
                 return "passed", around, mixed
             elif isinstance(around, ast.Subscript) and inner is not around.value:
-                return "slice" if kind == "slice" else "index", around, mixed
+                of_tensor = kind == "slice" or _has_slice(around)
+                return "slice" if of_tensor else "index", around, mixed
             elif isinstance(around, ast.Slice):
                 kind = "slice"
             elif isinstance(around, (ast.FormattedValue, ast.JoinedStr)):
@@ -152,7 +153,7 @@ class _Reader:
             if name not in _WHOLE:
                 yield self._make_use(_BY_NAME.get(name, "other"), call, shown)
         elif function in _OF_MATH:
-            yield self._make_use("math", call, shown)
+            yield self._make_use("symbolic_math" if is_symbolic(name) else "math", call, shown)
         elif mixed:
             return
         elif type(function) is types.FunctionType and self._depth < _MAX_CALLS:
@@ -164,9 +165,8 @@ class _Reader:
             of_module = function is not None or self._is_module(call.func)
             method = isinstance(call.func, ast.Attribute) and not of_module
             position = argument + method if isinstance(argument, int) else argument
-            known = is_tensor_taken(name, position, _list_numbers(call, int(method)))
-            kind = "unknown" if known is None else "operand" if known else "number"
-            yield self._make_use(kind, call, shown)
+            kind = classify_argument(name, position, _list_numbers(call, int(method)))
+            yield self._make_use(kind or "unknown", call, shown)
 
     def _enter_function(
         self, function: types.FunctionType, call: ast.Call, argument: int | str | None, shown: str
@@ -228,6 +228,8 @@ def _is_read(node: ast.AST, name: str) -> bool:
         return _is_size(node)
     named = getattr(node, "id", None) if isinstance(node, ast.Name) else None
     named = node.attr if isinstance(node, ast.Attribute) else named
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        named = f"[{node.slice.value!r}]"
     return named == name and isinstance(getattr(node, "ctx", None), ast.Load)
 
 
@@ -240,6 +242,12 @@ def _is_size(node: ast.AST) -> bool:
         else ""
     )
     return called in ("size", "numel", "len")
+
+
+def _has_slice(node: ast.Subscript) -> bool:
+    """True where a tensor is indexed: with a slice in a tuple no list or dict can be."""
+    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else []
+    return any(isinstance(part, ast.Slice) for part in parts)
 
 
 def _list_numbers(call: ast.Call, receiver: int) -> set[int | str]:
