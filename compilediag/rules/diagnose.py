@@ -139,9 +139,7 @@ def diagnose(timeline: Timeline, rules: Sequence[Rule] = ALL_RULES) -> Diagnosis
             steps=finding.steps if stepped else (),
             cost_s=finding.cost_s if measured else None,
         )
-        for finding in _note_wanted(
-            add_candidates(unmerged, timeline, analysis.causes), analysis
-        )
+        for finding in _note_wanted(add_candidates(unmerged, timeline, analysis.causes), analysis)
     ]
     # Doubt about the evidence first, then seconds, then severity; else the rules' own order.
     ordered = sorted(

@@ -14,7 +14,7 @@ from compilediag.diagnosis.causes.cause_group import Group
 from compilediag.diagnosis.findings import Cause
 from compilediag.diagnosis.guards.families import STRUCTURE
 from compilediag.rules.make_finding import format_place
-from compilediag.timeline.compiles import Compile, FrameId, parse_frame_id
+from compilediag.timeline.compiles import Compile, FrameId, Recompile, parse_frame_id
 from compilediag.timeline.ownership import classify_ownership
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Location, UserCall, ValueUse
@@ -87,15 +87,38 @@ class Facts:
         """Uses of the value in the code; None where that is not known."""
         return list_uses(self.group)
 
-    @property
-    def is_filled_at_first(self) -> bool:
-        """True where the first call sets what it found unset."""
-        return len(list_later(self.group)) < len(self.group.causes)
+    @cached_property
+    def first_call(self) -> list[UserCall] | None:
+        """The calls of the program's own that may be made eager once; None where one is not known,
+        or may be of more than what is compiled, as that of a trainer."""
+        frame = self.group.recompiles[0].frame.function.rpartition(".")[2]
+        direct = all(
+            call.arguments or call.text.partition("(")[0].rpartition(".")[2] == frame
+            for call in self.calls or ()
+        )
+        return self.calls if direct else None
 
-    @property
-    def is_only_filled(self) -> bool:
-        """True where the first call sets what it found unset, and nothing of it changed again."""
-        return not list_later(self.group)
+    @cached_property
+    def later(self) -> list[Cause]:
+        """The causes but for that in which the second call finds set what was unset in the first:
+        had that been eager, nothing would have been compiled for it."""
+        both = zip(self.group.causes, self.group.recompiles, strict=True)
+        return [
+            cause
+            for cause, event in both
+            if not (_UNSET.fullmatch(cause.expected or "") or _is_first_tensor(cause))
+            or not self.is_second_call(event)
+        ]
+
+    def is_second_call(self, event: Recompile) -> bool:
+        """True where a recompile is in the call after the one that its frame was compiled in."""
+        first = {known.key: known.t for known in self.compiles if known.compile_id.endswith("/0")}
+        begun = first.get(FrameId(event.process, event.epoch, parse_frame_id(event.compile_id)))
+        made = [calls for calls in self.timeline.invocations if calls.process == event.process]
+        place = event.frame.file, event.frame.line
+        own = [calls for calls in made if (calls.function.file, calls.function.line) == place]
+        moments = [moment for calls in own or made for moment in calls.at]
+        return begun is not None and sum(begun < moment <= event.t for moment in moments) == 1
 
     @cached_property
     def setters(self) -> list[Location] | None:
@@ -122,20 +145,6 @@ class Facts:
                 if flags.get("dynamic") is False or flags.get("automatic_dynamic_shapes") is False:
                     return True
         return False
-
-
-def list_later(group: Group) -> list[Cause]:
-    """List the causes of a group but for that in which the first call set what it found unset."""
-    return [
-        cause
-        for cause, event in zip(group.causes, group.recompiles, strict=True)
-        if not (
-            (_UNSET.fullmatch(cause.expected or "") or _is_first_tensor(cause))
-            and event.compile_id.endswith("/1")
-            and (cause.changed is None or cause.changed.in_call)
-            and (cause.changed is not None or is_filled_inside(group))
-        )
-    ]
 
 
 def _is_first_tensor(cause: Cause) -> bool:
@@ -242,16 +251,6 @@ def is_container(group: Group) -> bool:
     """True where the length or the keys of a container changed."""
     shown = (group.first.expected or "", group.first.actual or "")
     return group.kind in STRUCTURE or any(map(_COUNTED.match, shown))
-
-
-def is_filled_inside(group: Group) -> bool:
-    """True where the function that reads the value gives it another one."""
-
-    def get_place_name(place: Location) -> tuple[str, str]:
-        return place.file, place.function.rpartition(".")[2]  # without what it is nested in
-
-    here = get_place_name(group.location)
-    return all(here in map(get_place_name, cause.writers) for cause in group.causes)
 
 
 def parse_strides(text: str) -> list[int]:

@@ -65,7 +65,7 @@ def _describe_optimizer(known: Facts) -> TitleAndAdvice:
     if kind == "lr":
         return "lr of the optimizer changed", LR_TENSOR
     title = f"{kind} of the optimizer changed" if kind else "optimizer state was created"
-    if known.is_only_filled and known.calls is not None:
+    if not known.later and known.first_call is not None:
         return title, FIRST_CALL
     if not kind and variable.endswith(".grad"):
         title = "a parameter without gradient in the optimizer step"

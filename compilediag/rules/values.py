@@ -9,7 +9,6 @@ from collections.abc import Collection, Iterable, Iterator
 
 from packaging.version import Version
 
-from compilediag.diagnosis.causes.cause_group import Group
 from compilediag.rules import facts
 from compilediag.rules.changes import LISTABLE, Edit, ProgramChange
 from compilediag.rules.facts import INT_USES, MATH, TENSOR_USES, Facts
@@ -125,10 +124,10 @@ def _choose_advice(known: Facts) -> Advice:
     hook = describe_hook(known)
     if hook is not None:
         return hook
-    if group.code in ("CD104", "CD109") and known.is_filled_at_first and known.calls is not None:
-        later = facts.list_later(group)
-        if not later or _are_used_ints(group):  # else the first call alone is no remedy
-            return FIRST_CALL
+    filled = len(known.later) < len(group.causes) and known.first_call is not None
+    # Of what then changes on and on the first call alone is no remedy.
+    if group.code in ("CD104", "CD109") and filled and (not known.later or _are_used_ints(known)):
+        return FIRST_CALL
     if facts.is_container(group):
         return CONTAINER
     values = facts.list_values(group)
@@ -200,38 +199,37 @@ RULES = (
 _NUMBERS = ("CD101", "CD104", "CD107", "CD109", "CD116", "CD117")
 
 
-def find_dynamic_int(group: Group, version: Version) -> str | None:
+def find_dynamic_int(known: Facts, version: Version) -> str | None:
     """Find the source of an int to list: torch then takes it for dynamic from the first compile on.
     What needs its value keeps a guard on it, which recompiles all the same."""
-    causes = facts.list_later(group)
+    group, causes = known.group, known.later
     if group.code not in _NUMBERS or not causes:
         return None
     source = causes[0].source
     keyed = _OF_KEYED.search(source)
     if keyed is not None:  # an item of each of many dicts
         source = f".*{keyed[1]}"
-        return source if version >= FIRST_WITH_UNBACKED and _are_used_ints(group) else None
+        return source if version >= FIRST_WITH_UNBACKED and _are_used_ints(known) else None
     if not LISTABLE.fullmatch(source):
         return None
     if source.startswith("G") and version < FIRST_WITH_UNBACKED:
         return None
     if "cell_contents" in source:  # a captured int is reached as a local of the compiled function
         return None
-    return source if _are_used_ints(group) else None
+    return source if _are_used_ints(known) else None
 
 
 _OF_KEYED = re.compile(r"dict\.keys\(.*\[('\w+')\]$")
 _LEAST_SIZE = 2
 
 
-def _are_used_ints(group: Group) -> bool:
+def _are_used_ints(known: Facts) -> bool:
     """True for ints that the code may take as symbols: as sizes 0 and 1 are constants."""
-    later = facts.list_later(group)
-    values = [text or "" for cause in later for text in (cause.expected, cause.actual)]
+    values = [text or "" for cause in known.later for text in (cause.expected, cause.actual)]
     if not values or not all(map(facts.is_integer, values)):
         return False
     small = min(map(int, values)) < _LEAST_SIZE
-    return facts.is_used_as(group, INT_USES - {"number", "slice"} if small else INT_USES)
+    return facts.is_used_as(known.group, INT_USES - {"number", "slice"} if small else INT_USES)
 
 
 # --- changes ------------------------------------------------------------------------------------

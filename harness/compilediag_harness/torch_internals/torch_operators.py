@@ -7,9 +7,7 @@ from collections.abc import Collection
 from compilediag_harness.torch_internals.torch_names import get_imported, lookup
 
 
-def classify_argument(
-    name: str, argument: int | str, numbers: Collection[int | str]
-) -> str | None:
+def classify_argument(name: str, argument: int | str, numbers: Collection[int | str]) -> str | None:
     """Classify what an operator, or a method of tensors, takes for an argument of its call.
 
     Args:
@@ -31,9 +29,7 @@ def classify_argument(
             for key in (parameter.name, *(() if parameter.kwarg_only else (at,)))
         }
         taken = types.get(argument, "")
-        if "Tensor" in taken and not any(
-            "Tensor" in types.get(number, "") for number in numbers
-        ):
+        if "Tensor" in taken and not any("Tensor" in types.get(number, "") for number in numbers):
             return "operand"
         if taken and kind != "scalar":
             kind = "scalar" if taken in ("number", "Optional[number]") else "number"
