@@ -36,7 +36,9 @@ MATH = frozenset({"math", "symbolic_math"})
 TENSOR_USES = frozenset({"arithmetic", "operand", *MATH})
 """Uses in which a tensor does what the number does, those of `math` with torch's function of that
 name."""
-INT_USES = frozenset({"arithmetic", "operand", "scalar", "number", "slice", "symbolic_math"})
+INT_USES = frozenset(
+    {"arithmetic", "operand", "scalar", "number", "slice", "symbolic_math", "bound"}
+)
 """Uses in which an int may be dynamic: torch keeps it as a symbol."""
 
 

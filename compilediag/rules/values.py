@@ -142,7 +142,8 @@ def _describe_number(known: Facts) -> Advice:
     function in place of that of `math`, or nothing where something needs a number."""
     group = known.group
     floats = not all(map(facts.is_integer, facts.list_values(group)))
-    needed = _find_need(known, {*_NEEDS, *(("number", "scalar") if floats else ("math",))})
+    kinds = ("number", "scalar", "bound") if floats else ("math",)
+    needed = _find_need(known, {*_NEEDS, *kinds, "float"})
     if needed is not None:
         return _explain_need(needed)
     if not floats or not facts.is_used_as(group, TENSOR_USES):

@@ -47,7 +47,8 @@ def describe_growth(known: Facts, version: Version | None) -> Advice | None:
                 created.append(event)
             elif not changes and "size()" not in guard.text:
                 return None
-    if not any("." in size for size in sizes) or not all(map(LISTABLE.fullmatch, _cut(sizes))):
+    held = created or any("." in size for size in sizes)
+    if not sizes or not held or not all(map(LISTABLE.fullmatch, _cut(sizes))):
         return None
     advice = GROWING.fill(line=format_export(SOURCES, ",".join(sorted(sizes))))
     if not created:

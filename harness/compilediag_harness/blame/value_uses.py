@@ -22,8 +22,10 @@ SIZES = ""
 """In place of a name: the sizes of tensors, as far as they are read one by one."""
 _WHOLE = frozenset({"isinstance", "issubclass", "type", "id", "callable", "hasattr"})
 """Built-in functions that look at the object, and not at its value."""
+_BOUNDS = ("min", "max")
+"""Of a symbol and numbers that are written there they are symbols."""
 _BY_NAME = {
-    **dict.fromkeys(("min", "max", "bool"), "condition"),
+    **dict.fromkeys((*_BOUNDS, "bool"), "condition"),
     **dict.fromkeys(("int", "float", "round"), "number"),
     "abs": "arithmetic",
     "range": "loop",
@@ -127,8 +129,7 @@ class _Reader:
             elif isinstance(around, ast.Call) and inner is not around.func:
                 return "passed", around, mixed
             elif isinstance(around, ast.Subscript) and inner is not around.value:
-                of_tensor = kind == "slice" or _has_slice(around)
-                return "slice" if of_tensor else "index", around, mixed
+                return "slice" if kind == "slice" else "index", around, mixed
             elif isinstance(around, ast.Slice):
                 kind = "slice"
             elif isinstance(around, (ast.FormattedValue, ast.JoinedStr)):
@@ -150,7 +151,10 @@ class _Reader:
         function, shown = self._resolve(call.func), ast.unparse(call.func)
         name = shown.rpartition(".")[2]
         if function in _BUILTINS:
-            if name not in _WHOLE:
+            others = [given for given in call.args if not any(n is node for n in ast.walk(given))]
+            if name in _BOUNDS and all(isinstance(given, ast.Constant) for given in others):
+                yield self._make_use("bound", call, shown)
+            elif name not in _WHOLE:
                 yield self._make_use(_BY_NAME.get(name, "other"), call, shown)
         elif function in _OF_MATH:
             yield self._make_use("symbolic_math" if is_symbolic(name) else "math", call, shown)
@@ -242,12 +246,6 @@ def _is_size(node: ast.AST) -> bool:
         else ""
     )
     return called in ("size", "numel", "len")
-
-
-def _has_slice(node: ast.Subscript) -> bool:
-    """True where a tensor is indexed: with a slice in a tuple no list or dict can be."""
-    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else []
-    return any(isinstance(part, ast.Slice) for part in parts)
 
 
 def _list_numbers(call: ast.Call, receiver: int) -> set[int | str]:

@@ -6,6 +6,8 @@ from collections.abc import Collection
 
 from compilediag_harness.torch_internals.torch_names import get_imported, lookup
 
+_SCALARS = {"number": "scalar", "Optional[number]": "scalar", "float": "float"}
+
 
 def classify_argument(name: str, argument: int | str, numbers: Collection[int | str]) -> str | None:
     """Classify what an operator, or a method of tensors, takes for an argument of its call.
@@ -17,8 +19,8 @@ def classify_argument(name: str, argument: int | str, numbers: Collection[int | 
             tensors.
 
     Returns:
-        "operand" for a tensor, "scalar" for any number (which may be a symbol), "number" for what
-        is one of Python; None where torch has no such operator, or no such argument of it.
+        "operand" for a tensor, "scalar" for any number, "float" for one that is no symbol,
+        "number" for others of Python; None where torch has no such operator, or no such argument.
     """
     get_schemas = lookup(get_imported("torch._C"), "_jit_get_schemas_for_operator")
     kind = None
@@ -32,7 +34,7 @@ def classify_argument(name: str, argument: int | str, numbers: Collection[int | 
         if "Tensor" in taken and not any("Tensor" in types.get(number, "") for number in numbers):
             return "operand"
         if taken and kind != "scalar":
-            kind = "scalar" if taken in ("number", "Optional[number]") else "number"
+            kind = _SCALARS.get(taken, "number")
     return kind
 
 
