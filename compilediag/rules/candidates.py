@@ -84,7 +84,8 @@ def add_candidates(
             yield finding
         else:
             fix = replace(finding.fix, candidates=tuple(dict.fromkeys(candidates)))
-            yield replace(finding, fix=_make_setting_recipe(fix))
+            made = replace(finding, fix=_make_setting_recipe(fix))
+            yield breaks.add_capture_recipe(made)
 
 
 def _make_setting_recipe(fix: FixRecord) -> FixRecord:

@@ -17,7 +17,7 @@ from compilediag.rules.make_finding import format_place
 from compilediag.timeline.compiles import Compile, FrameId, Recompile, parse_frame_id
 from compilediag.timeline.ownership import classify_ownership
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import Location, UserCall, ValueUse
+from compilediag_harness.wire import Location, UserCall, ValueUse, find_resumed_function
 
 PLAIN = re.compile(r"""[^\W\d]\w*(?:\.[^\W\d]\w*|\[(?:\w+|'[^']*'|"[^"]*")\])*""")
 """An expression that is the same object when it is read again, and nothing else happens."""
@@ -30,7 +30,7 @@ _CALLABLE = re.compile(r"(?:^|[._])(?:function|method)(?:[._]\w+)* object$")
 _HOOK = re.compile(r"_hooks(?:_with_kwargs|_always_called)?\[")
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d+)")
 _COUNTED = re.compile(r"\d+ (?:items?|keys?)\b|.*(?:absent|present)$")
-_UNSET = re.compile(r"None|False|0 (?:items|keys)|.* absent")
+_UNSET = re.compile(r"(?:None|False|.* absent)$|\d+ (?:items?|keys?)\b")
 
 MATH = frozenset({"math", "symbolic_math"})
 TENSOR_USES = frozenset({"arithmetic", "operand", *MATH})
@@ -65,9 +65,13 @@ class Facts:
     @cached_property
     def calls(self) -> list[UserCall] | None:
         """The calls of the program's own by which these frames were compiled, each once; None where
-        one is not known."""
+        one is not known, or stands in compiled code itself."""
         calls = [event.entered_at for event in self.compiles if event.kind != "backward"]
         if not calls or not all(call and self.is_own(call.file) for call in calls):
+            return None
+        frames = [frame.where for frame in self.timeline.frames]
+        compiled = {(at.file, find_resumed_function(at.function) or at.function) for at in frames}
+        if any(call and (call.file, call.function) in compiled for call in calls):
             return None
         return [*dict.fromkeys(call for call in calls if call is not None)]
 
@@ -108,7 +112,7 @@ class Facts:
         return [
             cause
             for cause, event in both
-            if not (_UNSET.fullmatch(cause.expected or "") or _is_first_tensor(cause))
+            if not (_UNSET.match(cause.expected or "") or _is_first_tensor(cause))
             or not self.is_second_call(event)
         ]
 

@@ -20,6 +20,7 @@ from compilediag.rules.changes import (
     make_option_change,
     make_override_change,
 )
+from compilediag.rules.environment_variables import format_export
 from compilediag.rules.evidence import make_eager_absorption
 from compilediag.rules.fix_context import FIRST_WITH_UNBACKED, FixContext
 from compilediag.rules.make_finding import (
@@ -28,6 +29,7 @@ from compilediag.rules.make_finding import (
     format_place,
     make_finding,
     pick,
+    replace_advice,
     shorten,
 )
 from compilediag.rules.recompiles import TEMPORARY
@@ -291,6 +293,12 @@ REORDERED = Advice(
     "text is printed after the graph has run: its order and the values of mutated tensors change",
     "reordered_output",
 )
+CAPTURED = Advice(
+    "start it with: {line}",
+    "the size is unknown in the graph: where the code branches on it, a break stays or torch "
+    "raises an error",
+    "captured_shapes",
+)
 _BY_THE_CALLER = frozenset(("CD205", "CD208", "CD209", "CD290"))
 """Codes of what the caller passes or sets up: the advice holds whoever has the line."""
 
@@ -348,6 +356,15 @@ def list_capture_settings(finding: FindingRecord) -> Iterator[CandidateRecord]:
         if mark in text:
             risk = "the code may need torch._check on the value"
             yield CandidateRecord("environment", name, "1", risk)
+
+
+def add_capture_recipe(finding: Finding) -> Finding:
+    """Make the setting for operators whose shape depends on data the recipe of their break."""
+    for candidate in finding.fix.candidates:
+        if candidate.setting == _CAPTURES["Dynamic shape operator"]:
+            line = format_export(candidate.setting, candidate.value)
+            return replace_advice(finding, CAPTURED.fill(line=line))
+    return finding
 
 
 _UNFAITHFUL = frozenset(

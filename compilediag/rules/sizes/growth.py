@@ -12,7 +12,7 @@ from compilediag.diagnosis.causes.cause_group import find_changed_dims
 from compilediag.diagnosis.codes import SIZES
 from compilediag.rules.changes import LISTABLE, SOURCES
 from compilediag.rules.environment_variables import format_export
-from compilediag.rules.facts import Facts
+from compilediag.rules.facts import Facts, is_integer
 from compilediag.rules.fix_context import FIRST_WITH_UNBACKED
 from compilediag.rules.make_finding import Advice, format_place
 from compilediag.rules.objects import FIRST_CALL
@@ -43,7 +43,9 @@ def describe_growth(known: Facts, version: Version | None) -> Advice | None:
             if any({change.before, change.after} & {"0", "1"} for change in changes):
                 return None
             sizes |= dict.fromkeys(f"{guard.source}:{change.dimension}" for change in changes)
-            if guard.expected == "None" and (guard.actual or "").startswith("Tensor"):
+            if guard.leaf == "EQUALS_MATCH" and is_integer(guard.actual):  # the size that it has
+                sizes[guard.source] = None
+            elif guard.expected == "None" and (guard.actual or "").startswith("Tensor"):
                 created.append(event)
             elif not changes and "size()" not in guard.text:
                 return None
@@ -63,4 +65,4 @@ def describe_growth(known: Facts, version: Version | None) -> Advice | None:
 
 
 def _cut(sizes: Iterable[str]) -> Iterator[str]:
-    return (size.rpartition(":")[0] for size in sizes)
+    return (size.partition(":")[0] for size in sizes)

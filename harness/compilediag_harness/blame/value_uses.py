@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import ast
 import builtins
+import linecache
 import math
+import re
 import types
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
@@ -15,6 +17,7 @@ from compilediag_harness.blame.writes_in_source import find_function_around, ite
 from compilediag_harness.torch_internals.torch_operators import classify_argument, is_symbolic
 from compilediag_harness.wire import Location, ValueUse
 
+_BEGINS = re.compile(r"\s*(?:async\s+)?def\s+(?P<name>\w+)\s*\(")
 _MAX_CALLS = 4
 """Calls that a value is followed into, one within the other."""
 _MAX_USES = 16
@@ -50,13 +53,30 @@ def find_uses(
     """
     uses: dict[ValueUse, None] = {}
     known = False
-    for place, names in readers:
+    waiting, entered = [*readers], set[ast.AST]()
+    while waiting:
+        place, names = waiting.pop(0)
         function = find_function_around(place.file, place.line)
         if function is None:
             return None
+        if name.startswith("[") and function not in entered:  # it may pass on what holds the item
+            waiting += ((at, names) for at in _list_called(place.file, function))
+        if function in entered:
+            continue
+        entered.add(function)
         uses.update(dict.fromkeys(_Reader(place.file, function, names, 0).follow(name)))
         known = True
     return tuple(uses)[:_MAX_USES] if known else None
+
+
+def _list_called(file: str, function: ast.AST) -> Iterator[Location]:
+    """List the functions of the same file that have the name of one that a function calls."""
+    calls = (node.func for node in ast.walk(function) if isinstance(node, ast.Call))
+    called = {getattr(func, "attr", getattr(func, "id", "")) for func in calls}
+    for number, line in enumerate(linecache.getlines(file), start=1):
+        begin = _BEGINS.match(line)
+        if begin is not None and begin["name"] in called:
+            yield Location(file, number, begin["name"])
 
 
 class _Reader:
