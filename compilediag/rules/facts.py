@@ -109,12 +109,25 @@ class Facts:
         """The causes but for that in which the second call finds set what was unset in the first:
         had that been eager, nothing would have been compiled for it."""
         both = zip(self.group.causes, self.group.recompiles, strict=True)
-        return [
-            cause
-            for cause, event in both
-            if not (_UNSET.match(cause.expected or "") or _is_first_tensor(cause))
-            or not self.is_second_call(event)
-        ]
+        return [cause for cause, event in both if not self._is_set_in_first(cause, event)]
+
+    def _is_set_in_first(self, cause: Cause, event: Recompile) -> bool:
+        """True where the first call found a value unset, the second set, and no other unset."""
+        unset = _UNSET.match(cause.expected or "") is not None or _is_first_tensor(cause)
+        if cause.expected == "False":  # a flag of the program's may change as well
+            function = self.group.location.file, self.group.location.function.rpartition(".")[2]
+            writers = [(at.file, at.function.rpartition(".")[2]) for at in cause.writers]
+            unset = function in writers if cause.changed is None else cause.changed.in_call
+        frame = FrameId(event.process, event.epoch, parse_frame_id(event.compile_id))
+        return (
+            unset
+            and self.is_second_call(event)
+            and not any(
+                run.again and run.t > event.t and run.compile_id.endswith("/0")
+                for run in self.timeline.served
+                if FrameId(run.process, run.epoch, parse_frame_id(run.compile_id)) == frame
+            )
+        )
 
     def is_second_call(self, event: Recompile) -> bool:
         """True where a recompile is in the call after the one that its frame was compiled in."""

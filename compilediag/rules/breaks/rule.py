@@ -255,8 +255,6 @@ FIXES = {
     ),
     "CD202": Advice(
         "keep the value a tensor; or read it after the compiled function",
-        "torch._dynamo.config.capture_scalar_outputs = True (for sizes: "
-        "capture_dynamic_output_shape_ops) keeps one graph with an unknown value",
     ),
     "CD203": Advice("call {it} outside the compiled function"),
     "CD204": Advice(
@@ -325,11 +323,10 @@ def _choose_advice(
         return EXPLICIT if is_own else EXPLICIT_OF_OTHERS
     code = CODES[report.category]
     if in_package and code not in _BY_THE_CALLER:
-        caveat = FIXES[code].caveat if code == "CD202" else None  # a setting: whoever has the line
         if call is None:
-            return WITHIN_PACKAGE._replace(caveat=caveat)
+            return WITHIN_PACKAGE
         place = format_place(call.file, call.line)
-        return OF_PACKAGE.fill(call=shorten(call.text, 80), place=place)._replace(caveat=caveat)
+        return OF_PACKAGE.fill(call=shorten(call.text, 80), place=place)
     if code == "CD211" and report.callee is not None and report.callee.name == "print":
         return REORDERED
     return FIXES[code].fill(it="it" if report.callee is None else f"`{report.callee.name}`")
@@ -341,30 +338,19 @@ BREAKS = "CD2"
 """How the codes of graph breaks begin."""
 
 
-_CAPTURES = {
-    "capture_scalar_outputs": "TORCHDYNAMO_CAPTURE_SCALAR_OUTPUTS",
-    "Dynamic shape operator": "TORCHDYNAMO_CAPTURE_DYNAMIC_OUTPUT_SHAPE_OPS",
-}
-"""Words of a report, and the setting that captures what it is about."""
-
-
 def list_capture_settings(finding: FindingRecord) -> Iterator[CandidateRecord]:
-    """List the settings that torch's own report of the break names."""
-    broken = BreakEvidence.parse(finding.evidence)
-    text = f"{broken.reason or ''} {broken.explanation or ''}"
-    for mark, name in _CAPTURES.items():
-        if mark in text:
-            risk = "the code may need torch._check on the value"
-            yield CandidateRecord("environment", name, "1", risk)
+    """List the setting that captures an operator whose output's shape depends on data."""
+    if "Dynamic shape operator" in (BreakEvidence.parse(finding.evidence).reason or ""):
+        name, risk = "TORCHDYNAMO_CAPTURE_DYNAMIC_OUTPUT_SHAPE_OPS", CAPTURED.caveat or ""
+        yield CandidateRecord("environment", name, "1", risk)
 
 
 def add_capture_recipe(finding: Finding) -> Finding:
     """Make the setting for operators whose shape depends on data the recipe of their break."""
-    for candidate in finding.fix.candidates:
-        if candidate.setting == _CAPTURES["Dynamic shape operator"]:
-            line = format_export(candidate.setting, candidate.value)
-            return replace_advice(finding, CAPTURED.fill(line=line))
-    return finding
+    if not finding.rule.startswith(BREAKS) or not finding.fix.candidates:
+        return finding
+    named = finding.fix.candidates[0]
+    return replace_advice(finding, CAPTURED.fill(line=format_export(named.setting, named.value)))
 
 
 _UNFAITHFUL = frozenset(
