@@ -209,6 +209,11 @@ def find_dynamic_int(known: Facts, version: Version) -> str | None:
     source = causes[0].source
     keyed = _OF_KEYED.search(source)
     if keyed is not None:  # an item of each of many dicts
+        entries = (entry for event in group.recompiles for entry in event.entries)
+        guards = [guard for entry in entries for guard in entry.guards]
+        # Another item that changes beside it keeps the same recompiles.
+        if any(g.leaf == "EQUALS_MATCH" and not g.source.endswith(keyed[1] + "]") for g in guards):
+            return None
         source = f".*{keyed[1]}"
         return source if version >= FIRST_WITH_UNBACKED and _are_used_ints(known) else None
     if not LISTABLE.fullmatch(source):
