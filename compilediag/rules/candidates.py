@@ -32,13 +32,17 @@ from compilediag.rules import fixed_shapes, limits, modes, tensors, values
 from compilediag.rules.breaks import rule as breaks
 from compilediag.rules.changes import SOURCES, ProgramChange, make_variable_change
 from compilediag.rules.environment_variables import format_export
+from compilediag.rules.facts import Facts
 from compilediag.rules.fix_context import FixContext, make_context, parse_torch_version
+from compilediag.rules.make_finding import replace_advice
+from compilediag.rules.objects import FIRST_CALL
 from compilediag.rules.sizes import changes as sizes
+from compilediag.rules.sizes.growth import describe_growth
 from compilediag.timeline.timeline import Timeline
 
 # --- settings that need no edit of the program, for those who run code that they cannot change ---
 
-_SOURCES: tuple[Callable[[Group, Version], str | None], ...] = (
+_SOURCES: tuple[Callable[[Facts, Version], str | None], ...] = (
     values.find_dynamic_int,
     sizes.find_dynamic_size,
 )
@@ -56,6 +60,7 @@ def add_candidates(
     groups = {group.id: group for of_code in causes.groups.values() for group in of_code}
     for finding in findings:
         candidates: list[CandidateRecord] = []
+        own: list[Group] = []
         if finding.rule.startswith(breaks.BREAKS):  # a recompile behind one goes with it
             candidates = [*breaks.list_capture_settings(finding)]
         elif version is not None:
@@ -63,7 +68,7 @@ def add_candidates(
             own = [groups[cause_id] for cause_id in about if cause_id in groups]
             parts = [part for group in own for part in group.parts]
             for find_sources in _SOURCES:
-                found = [find_sources(part, version) for part in parts]
+                found = [find_sources(Facts(part, timeline), version) for part in parts]
                 known = [sources for sources in dict.fromkeys(found) if sources is not None]
                 # Only what removes every cause: the sources of all of them in one variable.
                 if known and None not in found:
@@ -72,20 +77,30 @@ def add_candidates(
                     )
         # A line that needs the number of a size needs it under any setting.
         needed = GuardEvidence.parse(finding.evidence).size_needed
-        if version is None or finding.severity == "info" or needed or not candidates:
+        growth = describe_growth(Facts(own[0], timeline), version) if own else None
+        if growth is not None and finding.fix.recipe is None and finding.severity != "info":
+            yield replace_advice(finding, growth)
+        elif version is None or finding.severity == "info" or needed or not candidates:
             yield finding
         else:
             fix = replace(finding.fix, candidates=tuple(dict.fromkeys(candidates)))
-            yield replace(finding, fix=_make_setting_recipe(fix))
+            made = replace(finding, fix=_make_setting_recipe(fix))
+            yield breaks.add_capture_recipe(made)
 
 
 def _make_setting_recipe(fix: FixRecord) -> FixRecord:
-    """Make a setting the recipe of a finding that has no other, where it leaves no recompile."""
+    """Make a setting the recipe of a finding that has no other, where it leaves no recompile; one
+    for what changes after the first call stands beside what that call is to do."""
     best = fix.candidates[0]
-    if fix.recipe is not None or best.setting != SOURCES:
+    first = fix.recipe == FIRST_CALL.recipe
+    if best.setting != SOURCES or not (first or fix.recipe is None):
         return fix
-    line = format_export(best.setting, best.value)
-    return replace(fix, summary=f"start it with: {line}", caveat=best.risk, recipe=SETTING)
+    line = f"start it with: {format_export(best.setting, best.value)}"
+    if first:
+        return replace(
+            fix, summary=f"{line}, and {fix.summary}", caveat=f"{fix.caveat}; {best.risk}"
+        )
+    return replace(fix, summary=line, caveat=best.risk, recipe=SETTING)
 
 
 # --- changes ------------------------------------------------------------------------------------

@@ -139,7 +139,7 @@ def diagnose(timeline: Timeline, rules: Sequence[Rule] = ALL_RULES) -> Diagnosis
             steps=finding.steps if stepped else (),
             cost_s=finding.cost_s if measured else None,
         )
-        for finding in add_candidates(unmerged, timeline, analysis.causes)
+        for finding in _note_wanted(add_candidates(unmerged, timeline, analysis.causes), analysis)
     ]
     # What a screen shows one by one has the first numbers, then doubt about the evidence, which the
     # verdict names, what has not happened yet, and notes; else by seconds, severity, and rules.
@@ -165,6 +165,16 @@ def diagnose(timeline: Timeline, rules: Sequence[Rule] = ALL_RULES) -> Diagnosis
     elif any(finding.severity != "info" for finding in findings):
         verdict = "findings"
     return Diagnosis(findings, verdict, analysis.agreement, analysis.causes, analysis.needs)
+
+
+def _note_wanted(findings: Iterable[Finding], analysis: Analysis) -> Iterator[Finding]:
+    """Make notes of the findings about variants that the program wants, each compiled once and
+    over, where no recipe makes one graph of them."""
+    groups = (group for of_code in analysis.causes.groups.values() for group in of_code)
+    wanted = {group.id for group in groups if recompiles.is_wanted(group, analysis.needs)}
+    for finding in findings:
+        is_note = finding.fix.recipe is None and wanted.intersection(finding.about[:1])
+        yield replace(finding, severity="info") if is_note else finding
 
 
 def _name_other_causes(finding: Finding, caused: Mapping[str, Iterable[str]]) -> Finding:

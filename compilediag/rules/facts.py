@@ -11,12 +11,13 @@ from functools import cached_property
 from typing import cast
 
 from compilediag.diagnosis.causes.cause_group import Group
+from compilediag.diagnosis.findings import Cause
 from compilediag.diagnosis.guards.families import STRUCTURE
 from compilediag.rules.make_finding import format_place
-from compilediag.timeline.compiles import Compile, FrameId, parse_frame_id
+from compilediag.timeline.compiles import Compile, FrameId, Recompile, parse_frame_id
 from compilediag.timeline.ownership import classify_ownership
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import Location, UserCall, ValueUse
+from compilediag_harness.wire import Location, UserCall, ValueUse, find_resumed_function
 
 PLAIN = re.compile(r"""[^\W\d]\w*(?:\.[^\W\d]\w*|\[(?:\w+|'[^']*'|"[^"]*")\])*""")
 """An expression that is the same object when it is read again, and nothing else happens."""
@@ -29,11 +30,15 @@ _CALLABLE = re.compile(r"(?:^|[._])(?:function|method)(?:[._]\w+)* object$")
 _HOOK = re.compile(r"_hooks(?:_with_kwargs|_always_called)?\[")
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d+)")
 _COUNTED = re.compile(r"\d+ (?:items?|keys?)\b|.*(?:absent|present)$")
-_UNSET = re.compile(r"None|False|0 (?:items|keys)|.* absent")
+_UNSET = re.compile(r"(?:None|False|.* absent)$|\d+ (?:items?|keys?)\b")
 
-TENSOR_USES = frozenset({"arithmetic", "operand", "math"})
-"""Uses in which a tensor does what the number does, "math" with torch's function of that name."""
-INT_USES = frozenset({"arithmetic", "operand", "number", "slice"})
+MATH = frozenset({"math", "symbolic_math"})
+TENSOR_USES = frozenset({"arithmetic", "operand", *MATH})
+"""Uses in which a tensor does what the number does, those of `math` with torch's function of that
+name."""
+INT_USES = frozenset(
+    {"arithmetic", "operand", "scalar", "number", "slice", "symbolic_math", "bound"}
+)
 """Uses in which an int may be dynamic: torch keeps it as a symbol."""
 
 
@@ -60,9 +65,13 @@ class Facts:
     @cached_property
     def calls(self) -> list[UserCall] | None:
         """The calls of the program's own by which these frames were compiled, each once; None where
-        one is not known."""
+        one is not known, or stands in compiled code itself."""
         calls = [event.entered_at for event in self.compiles if event.kind != "backward"]
         if not calls or not all(call and self.is_own(call.file) for call in calls):
+            return None
+        frames = [frame.where for frame in self.timeline.frames]
+        compiled = {(at.file, find_resumed_function(at.function) or at.function) for at in frames}
+        if any(call and (call.file, call.function) in compiled for call in calls):
             return None
         return [*dict.fromkeys(call for call in calls if call is not None)]
 
@@ -85,16 +94,50 @@ class Facts:
         return list_uses(self.group)
 
     @cached_property
-    def is_filled_at_first(self) -> bool:
-        """True where the first call sets what it found unset, and nothing of it changed again."""
-        own = [*zip(self.group.causes, self.group.recompiles, strict=True)]
-        return all(
-            _UNSET.fullmatch(cause.expected or "")
-            and event.compile_id.endswith("/1")
-            and (cause.changed is None or cause.changed.in_call)
-            and (cause.changed is not None or is_filled_inside(self.group))
-            for cause, event in own
+    def first_call(self) -> list[UserCall] | None:
+        """The calls of the program's own that may be made eager once; None where one is not known,
+        or may be of more than what is compiled, as that of a trainer."""
+        frame = self.group.recompiles[0].frame.function.rpartition(".")[2]
+        direct = all(
+            call.arguments or call.text.partition("(")[0].rpartition(".")[2] == frame
+            for call in self.calls or ()
         )
+        return self.calls if direct else None
+
+    @cached_property
+    def later(self) -> list[Cause]:
+        """The causes but for that in which the second call finds set what was unset in the first:
+        had that been eager, nothing would have been compiled for it."""
+        both = zip(self.group.causes, self.group.recompiles, strict=True)
+        return [cause for cause, event in both if not self._is_set_in_first(cause, event)]
+
+    def _is_set_in_first(self, cause: Cause, event: Recompile) -> bool:
+        """True where the first call found a value unset, the second set, and no other unset."""
+        unset = _UNSET.match(cause.expected or "") is not None or _is_first_tensor(cause)
+        if cause.expected == "False":  # a flag of the program's may change as well
+            function = self.group.location.file, self.group.location.function.rpartition(".")[2]
+            writers = [(at.file, at.function.rpartition(".")[2]) for at in cause.writers]
+            unset = function in writers if cause.changed is None else cause.changed.in_call
+        frame = FrameId(event.process, event.epoch, parse_frame_id(event.compile_id))
+        return (
+            unset
+            and self.is_second_call(event)
+            and not any(
+                run.again and run.t > event.t and run.compile_id.endswith("/0")
+                for run in self.timeline.served
+                if FrameId(run.process, run.epoch, parse_frame_id(run.compile_id)) == frame
+            )
+        )
+
+    def is_second_call(self, event: Recompile) -> bool:
+        """True where a recompile is in the call after the one that its frame was compiled in."""
+        first = {known.key: known.t for known in self.compiles if known.compile_id.endswith("/0")}
+        begun = first.get(FrameId(event.process, event.epoch, parse_frame_id(event.compile_id)))
+        made = [calls for calls in self.timeline.invocations if calls.process == event.process]
+        place = event.frame.file, event.frame.line
+        own = [calls for calls in made if (calls.function.file, calls.function.line) == place]
+        moments = [moment for calls in own or made for moment in calls.at]
+        return begun is not None and sum(begun < moment <= event.t for moment in moments) == 1
 
     @cached_property
     def setters(self) -> list[Location] | None:
@@ -121,6 +164,11 @@ class Facts:
                 if flags.get("dynamic") is False or flags.get("automatic_dynamic_shapes") is False:
                     return True
         return False
+
+
+def _is_first_tensor(cause: Cause) -> bool:
+    """True where a number became a tensor: a sum that begins with 0."""
+    return is_number(cause.expected) and (cause.actual or "").startswith("Tensor")
 
 
 def list_uses(group: Group) -> tuple[ValueUse, ...] | None:
@@ -222,16 +270,6 @@ def is_container(group: Group) -> bool:
     """True where the length or the keys of a container changed."""
     shown = (group.first.expected or "", group.first.actual or "")
     return group.kind in STRUCTURE or any(map(_COUNTED.match, shown))
-
-
-def is_filled_inside(group: Group) -> bool:
-    """True where the function that reads the value gives it another one."""
-
-    def get_place_name(place: Location) -> tuple[str, str]:
-        return place.file, place.function.rpartition(".")[2]  # without what it is nested in
-
-    here = get_place_name(group.location)
-    return all(here in map(get_place_name, cause.writers) for cause in group.causes)
 
 
 def parse_strides(text: str) -> list[int]:

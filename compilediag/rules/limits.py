@@ -158,7 +158,7 @@ def find_variant_forecasts(analysis: Analysis) -> Iterable[Finding]:
             "remove the causes of its recompiles: at the limit the frame runs eager",
             caveat=caveat,
             location=frame.where,
-            severity="warning" if near and not wanted else "info",
+            severity="info",  # its causes are findings of their own
             evidence={
                 "variants": used,
                 "limit": limit,

@@ -11,6 +11,7 @@ from compilediag.rules.changes import ProgramChange
 from compilediag.rules.facts import Facts
 from compilediag.rules.fix_context import FixContext
 from compilediag.rules.make_finding import Advice, make_finding
+from compilediag.rules.objects import FIRST_CALL
 from compilediag.rules.recompiles import RecompileRule, TitleAndAdvice
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import ObjectChange
@@ -64,6 +65,8 @@ def _describe_optimizer(known: Facts) -> TitleAndAdvice:
     if kind == "lr":
         return "lr of the optimizer changed", LR_TENSOR
     title = f"{kind} of the optimizer changed" if kind else "optimizer state was created"
+    if not known.later and known.first_call is not None:
+        return title, FIRST_CALL
     if not kind and variable.endswith(".grad"):
         title = "a parameter without gradient in the optimizer step"
     elif not kind and variable.endswith("param_groups"):

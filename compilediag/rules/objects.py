@@ -78,7 +78,7 @@ def describe_hook(known: Facts) -> Advice | None:
 
 
 def _describe_captured(known: Facts) -> TitleAndAdvice:
-    advice = FIRST_CALL if known.is_filled_at_first and known.calls is not None else CONTAINER
+    advice = FIRST_CALL if not known.later and known.first_call is not None else CONTAINER
     return "closure container", describe_hook(known) or advice
 
 

@@ -9,7 +9,7 @@ cost alone.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -17,12 +17,13 @@ from msgspec.structs import replace
 from compilediag.diagnosis.causes.cause_group import Group
 from compilediag.diagnosis.figures.steps import count_warmup_steps
 from compilediag.diagnosis.findings import CauseId, CommonCause, Finding
-from compilediag.receipt.schema.compiles import PartRecord
+from compilediag.receipt.schema.compiles import Need, PartRecord
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.record import make_record
 from compilediag.rules.facts import PLAIN, ROOT, Facts, find_break_before, get_passed_arguments
 from compilediag.rules.make_finding import Advice, format_place, make_finding, pick
 from compilediag.rules.rule import Absorption, Analysis, AnalysisRule, list_compile_ids
+from compilediag.timeline.compiles import CompileId
 from compilediag.timeline.ownership import classify_ownership
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire.event import find_resumed_function
@@ -65,7 +66,7 @@ class RecompileRule(AnalysisRule):
     def find(self, analysis: Analysis) -> Iterable[Finding]:
         timeline = analysis.timeline
         for group in analysis.causes.groups.get(self.code, ()):
-            wanted = {analysis.needs.get(again.id) for again in group.all_recompiles} == {"wanted"}
+            wanted = is_wanted(group, analysis.needs)
             title, advice = self._describe_group(Facts(group, timeline))
             if wanted and advice.recipe is None:
                 advice = ONE_GRAPH_EACH
@@ -86,6 +87,11 @@ class RecompileRule(AnalysisRule):
             advice = _BEHIND_BREAK.fill(place=broken[1])
         words = _build_words(known)
         return title.format(**words), advice.fill(**words)
+
+
+def is_wanted(group: Group, needs: Mapping[CompileId, Need]) -> bool:
+    """True where every recompile of a group makes a variant that the program wants."""
+    return {needs.get(again.id) for again in group.all_recompiles} == {"wanted"}
 
 
 def _is_in_warmup(timeline: Timeline, group: Group) -> bool:

@@ -66,7 +66,7 @@ def _describe_held(known: Facts) -> TitleAndAdvice:
     group = known.group
     # Created, and then grown, is grown.
     grown = any(cause.kind == "shape" for cause in group.causes)
-    filled = not grown and known.is_filled_at_first and known.calls is not None
+    filled = not grown and not known.later and known.first_call is not None
     if is_field_of_argument(group):
         title = "tensor in an argument object created or grown"
     elif group.kind == "companion":

@@ -9,10 +9,9 @@ from collections.abc import Collection, Iterable, Iterator
 
 from packaging.version import Version
 
-from compilediag.diagnosis.causes.cause_group import Group
 from compilediag.rules import facts
 from compilediag.rules.changes import LISTABLE, Edit, ProgramChange
-from compilediag.rules.facts import INT_USES, TENSOR_USES, Facts
+from compilediag.rules.facts import INT_USES, MATH, TENSOR_USES, Facts
 from compilediag.rules.fix_context import (
     FIRST_WITH_UNBACKED,
     FixContext,
@@ -125,7 +124,9 @@ def _choose_advice(known: Facts) -> Advice:
     hook = describe_hook(known)
     if hook is not None:
         return hook
-    if group.code == "CD104" and known.is_filled_at_first and known.calls is not None:
+    filled = len(known.later) < len(group.causes) and known.first_call is not None
+    # Of what then changes on and on the first call alone is no remedy.
+    if group.code in ("CD104", "CD109") and filled and (not known.later or _are_used_ints(known)):
         return FIRST_CALL
     if facts.is_container(group):
         return CONTAINER
@@ -141,7 +142,8 @@ def _describe_number(known: Facts) -> Advice:
     function in place of that of `math`, or nothing where something needs a number."""
     group = known.group
     floats = not all(map(facts.is_integer, facts.list_values(group)))
-    needed = _find_need(known, {*_NEEDS, "number" if floats else "math"})
+    kinds = ("number", "scalar", "bound") if floats else ("math",)
+    needed = _find_need(known, {*_NEEDS, *kinds, "float"})
     if needed is not None:
         return _explain_need(needed)
     if not floats or not facts.is_used_as(group, TENSOR_USES):
@@ -150,7 +152,7 @@ def _describe_number(known: Facts) -> Advice:
         f", and call torch.{use.callee.rpartition('.')[2]} in place of {use.callee} at "
         f"{format_place(use.file, use.line)}"
         for use in known.uses or ()
-        if use.kind == "math"
+        if use.kind in MATH
     )
     if group.code == "CD107":
         return _describe_passed_number(known, also)
@@ -195,32 +197,45 @@ RULES = (
 
 # --- settings that need no edit ----------------------------------------------------------------
 
-_NUMBERS = ("CD101", "CD104", "CD107", "CD109", "CD117")
+_NUMBERS = ("CD101", "CD104", "CD107", "CD109", "CD116", "CD117")
 
 
-def find_dynamic_int(group: Group, version: Version) -> str | None:
+def find_dynamic_int(known: Facts, version: Version) -> str | None:
     """Find the source of an int to list: torch then takes it for dynamic from the first compile on.
     What needs its value keeps a guard on it, which recompiles all the same."""
-    source = group.first.source
-    if group.code not in _NUMBERS or not LISTABLE.fullmatch(source):
+    group, causes = known.group, known.later
+    if group.code not in _NUMBERS or not causes:
+        return None
+    source = causes[0].source
+    keyed = _OF_KEYED.search(source)
+    if keyed is not None:  # an item of each of many dicts
+        entries = (entry for event in group.recompiles for entry in event.entries)
+        guards = [guard for entry in entries for guard in entry.guards]
+        # Another item that changes beside it keeps the same recompiles.
+        if any(g.leaf == "EQUALS_MATCH" and not g.source.endswith(keyed[1] + "]") for g in guards):
+            return None
+        source = f".*{keyed[1]}"
+        return source if version >= FIRST_WITH_UNBACKED and _are_used_ints(known) else None
+    if not LISTABLE.fullmatch(source):
         return None
     if source.startswith("G") and version < FIRST_WITH_UNBACKED:
         return None
     if "cell_contents" in source:  # a captured int is reached as a local of the compiled function
         return None
-    return source if _are_used_ints(group) else None
+    return source if _are_used_ints(known) else None
 
 
+_OF_KEYED = re.compile(r"dict\.keys\(.*\[('\w+')\]$")
 _LEAST_SIZE = 2
 
 
-def _are_used_ints(group: Group) -> bool:
+def _are_used_ints(known: Facts) -> bool:
     """True for ints that the code may take as symbols: as sizes 0 and 1 are constants."""
-    values = facts.list_values(group)
+    values = [text or "" for cause in known.later for text in (cause.expected, cause.actual)]
     if not values or not all(map(facts.is_integer, values)):
         return False
     small = min(map(int, values)) < _LEAST_SIZE
-    return facts.is_used_as(group, INT_USES - {"number", "slice"} if small else INT_USES)
+    return facts.is_used_as(known.group, INT_USES - {"number", "slice"} if small else INT_USES)
 
 
 # --- changes ------------------------------------------------------------------------------------

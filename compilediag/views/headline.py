@@ -85,6 +85,8 @@ def build_headline(receipt: Receipt) -> Headline:
         what = f"{compiled}, {_format_recompiles(receipt)}{_format_steps(receipt)}"
         if receipt.status == "complete":
             return Headline("good", f"clean: {what}", counts)
+        if receipt.status == "failed":  # a test that fails, an exit code of its own: it ended
+            return Headline("warn", f"nothing found in a run that failed: {what}", counts)
         # What came after the end of the record was not seen, so nothing is said of it.
         return Headline("warn", f"nothing found in a run that is not whole: {what}", counts)
     if receipt.verdict is None:

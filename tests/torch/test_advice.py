@@ -161,8 +161,22 @@ CASES = {
         filled("self.mask = None", "if self.mask is None or self.mask.shape[0] < x.shape[0]:\n"
                "            self.mask = torch.ones(x.shape[0], 1)", "x * self.mask[: x.shape[0]]",
                (3, 5, 7, 9)),
+        "dynamic_growth",
+        ".mask:0",
+    ),
+    "a mask that grows, and a loop": (
+        filled("self.mask = None", "if self.mask is None or self.mask.shape[0] < x.shape[0]:\n"
+               "            self.mask = torch.ones(x.shape[0], 1)",
+               "sum(x[i] * self.mask[i] for i in range(x.shape[0]))", (1, 5, 7, 9)),
         None,
         "",
+    ),
+    # Items of a dict, as an optimizer counts its steps.
+    "a counted item": (
+        arguments("x, state", "state['step'] += 1; return x * (1 - 0.9 ** state['step'])",
+                  "torch.ones(4), {'step': n}", (2, 3, 4)),
+        "dynamic_source",
+        "L['state']['step']",
     ),
     # Variants that are wanted.
     "an optional cache": (

@@ -156,6 +156,26 @@ def scaled(given, amount):
     return given * amount
 
 
+def stepping(x, state):
+    state["step"] += 1
+    return bounded(torch.dropout(x, state["step"], False), state) * math.exp(state["step"])
+
+
+def bounded(x, state):
+    return x * min(state["step"], 5) * max(state["step"], x.numel())
+
+
+def test_uses_of_an_item_are_found_where_its_holder_is_passed():
+    """By functions of the same file; `min` with a number is computed on symbols, with a value that
+    is not written there it is a condition."""
+    at = Location(__file__, stepping.__code__.co_firstlineno + 1, "stepping")
+    uses = find_uses([(at, {"math": math, "torch": torch})], "['step']")
+    assert {(use.kind, use.callee) for use in uses} == {
+        *(("bound", "min"), ("condition", "max"), ("math", "math.exp")),
+        ("float", "torch.dropout"),
+    }
+
+
 def test_uses_of_a_value_are_followed():
     """Into functions and variables, to the schemas of torch's operators, by what is called."""
     at = Location(__file__, deciding.__code__.co_firstlineno + 1, "deciding")
@@ -163,10 +183,10 @@ def test_uses_of_a_value_are_followed():
     uses = find_uses([(at, names)], "level")
     assert {(use.kind, use.callee) for use in uses} == {
         *(("arithmetic", ""), ("condition", "")),
-        *(("operand", "y.clamp"), ("number", "torch.add")),
+        *(("operand", "y.clamp"), ("scalar", "torch.add")),
     }
     kinds = {use.kind for use in find_uses([(at, names)], "limit")}
-    assert kinds == {"arithmetic", "condition", "math"}
+    assert kinds == {"arithmetic", "condition", "symbolic_math"}
     assert find_uses([(Location("/nowhere.py", 1, ""), {})], "level") is None
 
 
@@ -224,3 +244,8 @@ def test_a_function_that_assigns_what_its_line_reads(tmp_path):
     end = len(LIBRARY.splitlines())
     assert writes_in_source.find_store_beside_read(file, end + 2, "mode") is None
     assert writes_in_source.find_store_beside_read(file, end + 5, "mode") is None
+
+
+def test_a_gradient_is_not_written_by_a_method_of_tensors():
+    """`Tensor.__deepcopy__` sets that of a copy, and ran for none that is guarded."""
+    assert writers.find_attribute_writers(torch.ones(2), "grad", COMPILED) == ()

@@ -45,6 +45,8 @@ class Outcome:
         utils.counters.clear()
         sources = torch.compiler.config.dynamic_sources
         torch.compiler.config.dynamic_sources = variables.get("TORCH_COMPILE_DYNAMIC_SOURCES", "")
+        shapes = "TORCHDYNAMO_CAPTURE_DYNAMIC_OUTPUT_SHAPE_OPS" in variables
+        torch._dynamo.config.capture_dynamic_output_shape_ops = shapes
         try:
             with contextlib.redirect_stdout(io.StringIO()):
                 _load(module, text, path)
@@ -111,7 +113,7 @@ def judge(before: Outcome, after: Outcome, finding: Finding) -> str:
 
 
 def _order(finding: Finding) -> tuple[bool, int]:
-    adds = finding.fix.recipe in ("mark_dynamic", "first_call_eager")
+    adds = finding.fix.recipe in ("mark_dynamic", "first_call_eager", "dynamic_growth")
     places = [int(number) for number in re.findall(r"\.py:(\d+)", finding.fix.summary)]
     return adds, -max(places, default=0)
 

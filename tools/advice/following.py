@@ -29,7 +29,7 @@ def follow(text: str, finding: FindingRecord) -> tuple[str, dict[str, str]]:
 
 
 def _follow_setting(text: str, said: str) -> tuple[str, dict[str, str]]:
-    match = re.search(r'export (\w+)="?([^"]*)"?$', said)
+    match = re.search(r'export (\w+)="?([^",]*(?:,[^ "]+)*)"?(?:$|, and)', said)
     if match is None:
         raise NotMechanical(said)
     return text, {match[1]: match[2]}
@@ -116,15 +116,20 @@ def _follow_value(text: str, said: str) -> tuple[str, dict[str, str]]:
 
 
 def _follow_first_call(text: str, said: str) -> tuple[str, dict[str, str]]:
+    variables = _follow_setting(text, said)[1] if "export" in said else {}
+    if "force_eager" not in said:
+        return text, variables
     places = [int(number) for number in _PLACE.findall(said)]
     lines = text.splitlines()
     line = lines[places[0] - 1]
+    if "set_stance" in line:  # another finding asked for it
+        return text, variables
     indent = line[: len(line) - len(line.lstrip())]
     lines[places[0] - 1 : places[0]] = [
         f"{indent}with torch.compiler.set_stance('default' if results else 'force_eager'):",
         f"    {line}",
     ]
-    return "\n".join(lines) + "\n", {}
+    return "\n".join(lines) + "\n", variables
 
 
 def _follow_copy(text: str, said: str) -> tuple[str, dict[str, str]]:
@@ -175,7 +180,8 @@ def _follow_logging(text: str, said: str) -> tuple[str, dict[str, str]]:
 
 _FOLLOWERS: dict[str, Callable[[str, str], tuple[str, dict[str, str]]]] = {
     "dynamic_source": _follow_setting,
-    "captured": _follow_setting,
+    "captured_shapes": _follow_setting,
+    "dynamic_growth": _follow_first_call,
     "mark_dynamic": _follow_marks,
     "tensor_argument": _follow_argument,
     "tensor_value": _follow_value,

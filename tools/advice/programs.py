@@ -81,7 +81,7 @@ INNER = " " * 12
 def generate(seed: int) -> Program:
     """Generate the program of a number."""
     draw = random.Random(seed)  # noqa: S311
-    make = draw.choice((_number, _number, _number, _sizes, _sizes, _filled, _filled, _others))
+    make = draw.choice((_number, _number, _sizes, _sizes, _filled, _held, _held, _held, _others))
     name, body = make(draw)
     return Program(f"{seed:04d} {name}", HEAD + textwrap.dedent(body))
 
@@ -358,6 +358,109 @@ def main():
     net = torch.compile(nn.Sequential(*blocks), backend='eager'{dynamic})
     sizes, results = {sizes!r}, []
     {loop}
+    return results
+""",
+    )
+
+
+ITEM_USES = (
+    *("x * (1 - 0.9 ** state['{v}'])", "x * math.sqrt(1 - 0.5 ** state['{v}'])", "of(x, state)"),
+    *("x + min(state['{v}'] / 4, 1.0)", "x.add(x, alpha=state['{v}'])", "x * state['{v}']"),
+    *("(x * 2 if state['{v}'] > 3 else x)", "x[:, state['{v}'] % 6 :].sum() * x"),
+    *("F.dropout(x, 0.0 * state['{v}'])", "x * math.cos(state['{v}'] / 9)"),
+    *("x * math.exp(-state['{v}'])", "sum(x for _ in range(state['{v}']))", "noted(x, state)"),
+)
+CAPTURED = (
+    *("x[x > 0].sum() + x", "x.nonzero().sum() + x", "torch.unique(x.round()).sum() + x"),
+    *("torch.masked_select(x, x > 0).mean() + x", "x[(x > 0).any(1)].sum(0) + x"),
+    *("(x * 2 if x.nonzero().shape[0] > 3 else x)", "x[x > 9].reshape(-1, 1).sum() + x"),
+)
+
+
+def _held(draw: random.Random) -> tuple[str, str]:
+    """Draw what is held between calls: tensors that grow, counted items; and shapes of data."""
+    kind = draw.choice(("growing", "growing", "item", "item", "captured"))
+    name = draw.choice(NAMES)
+    if kind == "captured":
+        body = f"""
+def step_of(x):
+    x = x + 1
+    return {draw.choice(CAPTURED)}
+
+
+def main():
+    compiled, results = torch.compile(step_of, backend='eager'), []
+    for step in range(3):
+        results.append(compiled(torch.arange(24.0).view(4, 6) - 9 * step))
+    return results
+"""
+        return kind, body
+    if kind == "item":
+        deep = draw.random() < 0.5
+        read = "KEPT[key]" if deep else "KEPT"
+        kept = "KEPT = {key: {} for key in (torch.ones(2), torch.ones(3))}" if deep else ""
+        use = draw.choice(ITEM_USES).format(v=name)
+        each = "for key in KEPT:\n            " if deep else "if True:\n            "
+        body = f"""
+{kept or "KEPT = {}"}
+
+
+def of(x, state):
+    return x / (1 + state['{name}'])
+
+
+def noted(x, state):
+    return x * 2 if state['{name}'] == 2 else x
+
+
+class Counter:
+    def update(self, x):
+        {each}state = {read}
+            if len(state) == 0:
+                state['{name}'] = {draw.choice((0, 0, 1, 2))}
+            state['{name}'] += 1
+            x = {use}
+        return x
+
+
+def main():
+    counter, results = Counter(), []
+    update = torch.compile(counter.update, backend='eager')
+    for step in range(5):
+        results.append(update(torch.ones(4, 6)))
+    return results
+"""
+        return f"{kind} {use}", body
+    condition = draw.choice(
+        (
+            f"self.{name} is None or self.{name}.shape[0] != x.shape[0]",
+            f"self.{name} is None or self.{name}.shape[0] < x.shape[0]",
+        )
+    )
+    make = draw.choice(("torch.ones(x.shape[0], 1)", "torch.arange(x.shape[0]).view(-1, 1) * 1.0"))
+    extra = draw.choice(("", "", " * self.gain_", " * (2 if x.shape[0] > 6 else 1)"))
+    sizes = draw.choice(((3, 5, 5, 7, 9), (4, 7, 7, 5), (5, 8, 8, 8), (3, 6, 9, 12), (1, 4, 4, 6)))
+    return (
+        f"{kind} {extra}",
+        f"""
+class Table(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.{name} = None
+        self.gain_ = 1.0
+
+    def forward(self, x):
+        if {condition}:
+            self.{name} = {make}
+        return x * self.{name}[: x.shape[0]]{extra}
+
+
+def main():
+    table, results = Table(), []
+    net = torch.compile(table, backend='eager')
+    for step, size in enumerate({sizes}):
+        {draw.choice(("pass", "pass", "pass", "table.gain_ = 1.0 + step / 10"))}
+        results.append(net(torch.ones(size, 6)))
     return results
 """,
     )

@@ -20,6 +20,7 @@ from compilediag.rules.changes import (
     make_option_change,
     make_override_change,
 )
+from compilediag.rules.environment_variables import format_export
 from compilediag.rules.evidence import make_eager_absorption
 from compilediag.rules.fix_context import FIRST_WITH_UNBACKED, FixContext
 from compilediag.rules.make_finding import (
@@ -28,6 +29,7 @@ from compilediag.rules.make_finding import (
     format_place,
     make_finding,
     pick,
+    replace_advice,
     shorten,
 )
 from compilediag.rules.recompiles import TEMPORARY
@@ -253,8 +255,6 @@ FIXES = {
     ),
     "CD202": Advice(
         "keep the value a tensor; or read it after the compiled function",
-        "torch._dynamo.config.capture_scalar_outputs = True (for sizes: "
-        "capture_dynamic_output_shape_ops) keeps one graph with an unknown value",
     ),
     "CD203": Advice("call {it} outside the compiled function"),
     "CD204": Advice(
@@ -291,6 +291,12 @@ REORDERED = Advice(
     "text is printed after the graph has run: its order and the values of mutated tensors change",
     "reordered_output",
 )
+CAPTURED = Advice(
+    "start it with: {line}",
+    "the size is unknown in the graph: where the code branches on it, a break stays or torch "
+    "raises an error",
+    "captured_shapes",
+)
 _BY_THE_CALLER = frozenset(("CD205", "CD208", "CD209", "CD290"))
 """Codes of what the caller passes or sets up: the advice holds whoever has the line."""
 
@@ -317,11 +323,10 @@ def _choose_advice(
         return EXPLICIT if is_own else EXPLICIT_OF_OTHERS
     code = CODES[report.category]
     if in_package and code not in _BY_THE_CALLER:
-        caveat = FIXES[code].caveat if code == "CD202" else None  # a setting: whoever has the line
         if call is None:
-            return WITHIN_PACKAGE._replace(caveat=caveat)
+            return WITHIN_PACKAGE
         place = format_place(call.file, call.line)
-        return OF_PACKAGE.fill(call=shorten(call.text, 80), place=place)._replace(caveat=caveat)
+        return OF_PACKAGE.fill(call=shorten(call.text, 80), place=place)
     if code == "CD211" and report.callee is not None and report.callee.name == "print":
         return REORDERED
     return FIXES[code].fill(it="it" if report.callee is None else f"`{report.callee.name}`")
@@ -333,21 +338,19 @@ BREAKS = "CD2"
 """How the codes of graph breaks begin."""
 
 
-_CAPTURES = {
-    "capture_scalar_outputs": "TORCHDYNAMO_CAPTURE_SCALAR_OUTPUTS",
-    "Dynamic shape operator": "TORCHDYNAMO_CAPTURE_DYNAMIC_OUTPUT_SHAPE_OPS",
-}
-"""Words of a report, and the setting that captures what it is about."""
-
-
 def list_capture_settings(finding: FindingRecord) -> Iterator[CandidateRecord]:
-    """List the settings that torch's own report of the break names."""
-    broken = BreakEvidence.parse(finding.evidence)
-    text = f"{broken.reason or ''} {broken.explanation or ''}"
-    for mark, name in _CAPTURES.items():
-        if mark in text:
-            risk = "the code may need torch._check on the value"
-            yield CandidateRecord("environment", name, "1", risk)
+    """List the setting that captures an operator whose output's shape depends on data."""
+    if "Dynamic shape operator" in (BreakEvidence.parse(finding.evidence).reason or ""):
+        name, risk = "TORCHDYNAMO_CAPTURE_DYNAMIC_OUTPUT_SHAPE_OPS", CAPTURED.caveat or ""
+        yield CandidateRecord("environment", name, "1", risk)
+
+
+def add_capture_recipe(finding: Finding) -> Finding:
+    """Make the setting for operators whose shape depends on data the recipe of their break."""
+    if not finding.rule.startswith(BREAKS) or not finding.fix.candidates:
+        return finding
+    named = finding.fix.candidates[0]
+    return replace_advice(finding, CAPTURED.fill(line=format_export(named.setting, named.value)))
 
 
 _UNFAITHFUL = frozenset(

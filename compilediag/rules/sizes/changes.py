@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 
 from packaging.version import Version
 
-from compilediag.diagnosis.causes.cause_group import Group, find_changed_sizes
+from compilediag.diagnosis.causes.cause_group import find_changed_sizes
 from compilediag.diagnosis.codes import get_code_info
 from compilediag.receipt.schema.compiles import FindingRecord, UserCallRecord
 from compilediag.rules import changes
 from compilediag.rules.changes import LISTABLE, SHAPES, SOURCES, Edit, ProgramChange
 from compilediag.rules.environment_variables import join_values
-from compilediag.rules.facts import is_branched_on
+from compilediag.rules.facts import Facts, is_branched_on
 from compilediag.rules.fix_context import (
     FIRST_WITH_UNBACKED,
     PARAMETER,
@@ -302,10 +302,11 @@ _STATIC = re.compile(r"\._(?:buffers|parameters)\[")
 `force_nn_module_property_static_shapes` and `force_parameter_static_shapes`."""
 
 
-def find_dynamic_size(group: Group, version: Version) -> str | None:
+def find_dynamic_size(known: Facts, version: Version) -> str | None:
     """Find the sources of a size that a setting makes dynamic. 0 and 1 stay constants, and so does
     a size that the graph made one. A tensor of a module that grows where the code asks for its size
     is another branch while it does."""
+    group = known.group
     source, new = group.first.source, version >= FIRST_WITH_UNBACKED
     dimensions, small = group.sizes_changed
     if not dimensions or small or not LISTABLE.fullmatch(source):

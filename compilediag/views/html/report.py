@@ -49,6 +49,7 @@ from compilediag.views.place import format_call, format_line
 from compilediag.views.ranks import show_ranks
 from compilediag.views.steps import show_steps
 from compilediag.views.style import RenderOptions
+from compilediag.views.varied import build_varied
 from compilediag_harness.wire import find_resumed_function
 
 SCREEN_WIDTH = 100
@@ -86,7 +87,9 @@ def render_report(
     notes = [describe_ending(receipt), options.dot.join(figures), *list_trainer_notes(receipt)]
     running = receipt.steps is not None or receipt.timings
     ranked = receipt.ranks is not None and receipt.ranks.rows
+    varied = build_varied(receipt, options, complete=True)
     sections = (
+        Section("varied", "What varied", "What varied", varied),
         Section(
             "seconds",
             "Compile time",
@@ -113,6 +116,7 @@ def render_report(
         title=options.clean(_format_command(receipt) or receipt.header.configuration.name, 120),
         kind=head.kind,
         sentence=options.clean(head.sentence),
+        more=[options.clean(text) for text in head.more],
         counts=head.counts,
         remarks=[options.clean(note) for note in notes if note],
         measured=[

@@ -5,16 +5,19 @@ from __future__ import annotations
 
 import ast
 import builtins
+import linecache
 import math
+import re
 import types
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
 from compilediag_harness.blame.source_locations import is_torch
 from compilediag_harness.blame.writes_in_source import find_function_around, iterate_conditions
-from compilediag_harness.torch_internals.torch_operators import is_tensor_taken
+from compilediag_harness.torch_internals.torch_operators import classify_argument, is_symbolic
 from compilediag_harness.wire import Location, ValueUse
 
+_BEGINS = re.compile(r"\s*(?:async\s+)?def\s+(?P<name>\w+)\s*\(")
 _MAX_CALLS = 4
 """Calls that a value is followed into, one within the other."""
 _MAX_USES = 16
@@ -22,8 +25,10 @@ SIZES = ""
 """In place of a name: the sizes of tensors, as far as they are read one by one."""
 _WHOLE = frozenset({"isinstance", "issubclass", "type", "id", "callable", "hasattr"})
 """Built-in functions that look at the object, and not at its value."""
+_BOUNDS = ("min", "max")
+"""Of a symbol and numbers that are written there they are symbols."""
 _BY_NAME = {
-    **dict.fromkeys(("min", "max", "bool"), "condition"),
+    **dict.fromkeys((*_BOUNDS, "bool"), "condition"),
     **dict.fromkeys(("int", "float", "round"), "number"),
     "abs": "arithmetic",
     "range": "loop",
@@ -41,20 +46,37 @@ def find_uses(
 
     Args:
         readers: a line of each function, and the names of its module.
-        name: of the variable or attribute; `SIZES` for those of tensors.
+        name: of the variable or attribute; "['key']" of an item; `SIZES` for those of tensors.
 
     Returns:
         None where the source of one of them is not known, or there is none.
     """
     uses: dict[ValueUse, None] = {}
     known = False
-    for place, names in readers:
+    waiting, entered = [*readers], set[ast.AST]()
+    while waiting:
+        place, names = waiting.pop(0)
         function = find_function_around(place.file, place.line)
         if function is None:
             return None
+        if name.startswith("[") and function not in entered:  # it may pass on what holds the item
+            waiting += ((at, names) for at in _list_called(place.file, function))
+        if function in entered:
+            continue
+        entered.add(function)
         uses.update(dict.fromkeys(_Reader(place.file, function, names, 0).follow(name)))
         known = True
     return tuple(uses)[:_MAX_USES] if known else None
+
+
+def _list_called(file: str, function: ast.AST) -> Iterator[Location]:
+    """List the functions of the same file that have the name of one that a function calls."""
+    calls = (node.func for node in ast.walk(function) if isinstance(node, ast.Call))
+    called = {getattr(func, "attr", getattr(func, "id", "")) for func in calls}
+    for number, line in enumerate(linecache.getlines(file), start=1):
+        begin = _BEGINS.match(line)
+        if begin is not None and begin["name"] in called:
+            yield Location(file, number, begin["name"])
 
 
 class _Reader:
@@ -149,10 +171,13 @@ class _Reader:
         function, shown = self._resolve(call.func), ast.unparse(call.func)
         name = shown.rpartition(".")[2]
         if function in _BUILTINS:
-            if name not in _WHOLE:
+            others = [given for given in call.args if not any(n is node for n in ast.walk(given))]
+            if name in _BOUNDS and all(isinstance(given, ast.Constant) for given in others):
+                yield self._make_use("bound", call, shown)
+            elif name not in _WHOLE:
                 yield self._make_use(_BY_NAME.get(name, "other"), call, shown)
         elif function in _OF_MATH:
-            yield self._make_use("math", call, shown)
+            yield self._make_use("symbolic_math" if is_symbolic(name) else "math", call, shown)
         elif mixed:
             return
         elif type(function) is types.FunctionType and self._depth < _MAX_CALLS:
@@ -164,9 +189,8 @@ class _Reader:
             of_module = function is not None or self._is_module(call.func)
             method = isinstance(call.func, ast.Attribute) and not of_module
             position = argument + method if isinstance(argument, int) else argument
-            known = is_tensor_taken(name, position, _list_numbers(call, int(method)))
-            kind = "unknown" if known is None else "operand" if known else "number"
-            yield self._make_use(kind, call, shown)
+            kind = classify_argument(name, position, _list_numbers(call, int(method)))
+            yield self._make_use(kind or "unknown", call, shown)
 
     def _enter_function(
         self, function: types.FunctionType, call: ast.Call, argument: int | str | None, shown: str
@@ -228,6 +252,8 @@ def _is_read(node: ast.AST, name: str) -> bool:
         return _is_size(node)
     named = getattr(node, "id", None) if isinstance(node, ast.Name) else None
     named = node.attr if isinstance(node, ast.Attribute) else named
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        named = f"[{node.slice.value!r}]"
     return named == name and isinstance(getattr(node, "ctx", None), ast.Load)
 
 

@@ -295,7 +295,8 @@ def _find_class_writes(kind: type, name: str) -> tuple[Location, ...]:
     """Find the methods of a class (and closures inside them) that assign an attribute `name`."""
     writes: list[Location] = []
     for owner in kind.__mro__:
-        if owner.__module__ == "builtins" or owner.__module__.startswith("torch.nn"):
+        # `Tensor.__deepcopy__` sets what the copy has: none of a tensor that is guarded.
+        if owner.__module__ in ("builtins", "torch") or owner.__module__.startswith("torch.nn"):
             continue
         for value in list(vars(owner).values()):
             for code in _iterate_wrapped(value):

@@ -47,6 +47,7 @@ _VALUE_LEAVES = (
 )
 _LAST_NAME = re.compile(r"(?:\.|^[LG]\[['\"]|__dict__\[['\"])(?P<name>\w+)(?:['\"]\])?$")
 """The variable or attribute at the end of a source."""
+_LAST_ITEM = re.compile(r"\['\w+'\]$")
 _CONSTANTS = {"TRUE_MATCH": "True", "FALSE_MATCH": "False", "NONE_MATCH": "None"}
 _SINGLETONS = {id(True): "True", id(False): "False", id(None): "None"}
 
@@ -100,6 +101,7 @@ class _FailedEntry:
         self._scope, self._values, self._baselines = examined.scope, examined.values, baselines
         self._baseline = baseline = baselines.get_facts(code, self.compile_id)
         self._compiled = writers.CompiledCode(code, examined.scope, baseline.functions, reach)
+        self._uses = dict[str, tuple[ValueUse, ...] | None]()
 
     def describe_leaf(self, leaf: torch_guards.Leaf) -> list[FalseGuard]:
         """Describe a false leaf: one guard, or one for each thing that differs about a tensor."""
@@ -205,9 +207,12 @@ class _FailedEntry:
         methods of the class that holds it that went into the graph; of a tensor, what reads sizes
         of tensors."""
         if leaf.kind == "TENSOR_MATCH":
-            return self._size_uses
+            return self._find_uses_anywhere(SIZES)
         last = _LAST_NAME.search(leaf.source)
         name = facts.free_variable or (None if last is None else last["name"])
+        item = None if name is not None else _LAST_ITEM.search(leaf.source)
+        if item is not None and leaf.kind in _VALUE_LEAVES:  # whoever has the container may read it
+            return self._find_uses_anywhere(item[0])
         if name is None or leaf.kind not in _VALUE_LEAVES:
             return None
         places = dict(self._baseline.readers.get(leaf.source, {}))
@@ -221,12 +226,16 @@ class _FailedEntry:
         reach = self._compiled.reach
         return find_uses([(place, reach.get_names(place.file)) for place in places], name)
 
-    @functools.cached_property
-    def _size_uses(self) -> tuple[ValueUse, ...] | None:
+    def _find_uses_anywhere(self, name: str) -> tuple[ValueUse, ...] | None:
+        """Find what all functions that went into the graph do with what is read by a name."""
+        if name in self._uses:
+            return self._uses[name]
         lines = [line for lines in self._baseline.readers.values() for line in lines]
         places = {(line.file, line.function): line for line in lines}
         reach = self._compiled.reach
-        return find_uses([(at, reach.get_names(at.file)) for at in places.values()], SIZES)
+        readers = [(at, reach.get_names(at.file)) for at in places.values()]
+        self._uses[name] = find_uses(readers, name)
+        return self._uses[name]
 
     def _find_change(
         self, leaf: torch_guards.Leaf, text: str, facts: GuardFacts, writes: tuple[Location, ...]

@@ -45,9 +45,11 @@ class ValueUse:
 
     kind: str
     """"arithmetic" and "operand" (an operator of torch takes a tensor there) would work with a
-    tensor; "math" with the function of torch in place of that of `math`. Not so "number" (an
-    operator or function needs one), "slice", "condition", "loop", "index", "text", "item" (inside
-    of a container), "returned", "stored", "other", and "unknown", a call that is not known."""
+    tensor; "math" with the function of torch in place of that of `math`, which "symbolic_math" also
+    computes of symbols. Not so "scalar" (an operator takes any number, symbols too), "number" (an
+    int), "float" (no symbol), "bound" (`min` or `max` with numbers), "slice", "condition", "loop",
+    "index", "text", "item" (inside of a container), "returned", "stored", "other", and "unknown", a
+    call that is not known."""
     file: str
     line: int
     callee: str = ""
