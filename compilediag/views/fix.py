@@ -103,7 +103,7 @@ def _render_edit(card: Card, options: RenderOptions) -> list[str]:
     """Render what to edit, at which line, and what else is known of that."""
     line = card.line.partition(": ")[0]  # without the source of the call
     where = f" at {line}" if line else ""
-    known = [*card.library, card.changed, card.passed, *card.written]
+    known = [*card.library, card.changed, *card.written]
     lines = options.wrap(f"{card.label}{where}: {card.fix}", INDENT, f"{INDENT}  ")
     return lines + options.wrap_parts([text for text in known if text], f"{INDENT}  ")
 

@@ -92,7 +92,9 @@ def test_nothing_for_a_source_that_the_list_cannot_hold(source: str) -> None:
 def test_what_a_module_gets_in_another_size(source: str) -> None:
     """Seen on 2.13 and later; where the code branches on the size, it is another branch."""
     run = recompiled(tensor("[4, 8]", "[6, 8]", source))
-    assert settings(run) == [(DYNAMIC, f"{source}:0")]
+    shown = replace(run, processes=(on("2.13.0+cpu"),))
+    fixes = [finding.fix for finding in diagnose(shown).findings]
+    assert any(f"{source}:0" in f"{fix.summary} {fix.candidates}" for fix in fixes)
     assert settings(run, "2.7.1") == []
     assert settings(recompiled(tensor("[1, 8]", "[6, 8]", source))) == []
 

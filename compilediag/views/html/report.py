@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from urllib.parse import quote
 
 from msgspec.structs import replace
 
 from compilediag import extension_points
 from compilediag.project_urls import get_rule_url
-from compilediag.receipt.schema.compiles import FindingRecord, FrameDetail, GraphBreak
+from compilediag.receipt.schema.compiles import FrameDetail, GraphBreak
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.running import GoodputSection
-from compilediag.receipt.user_line import find_leading_call
 from compilediag.views.compiles import show_measured_seconds
 from compilediag.views.document import (
     LINE_CHARS,
@@ -73,6 +70,8 @@ class ReportSources:
     """The receipt as JSON with line breaks."""
     graphs: str = ""
     """The address of tlparse's report, relative to the page."""
+    editors: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Addresses that open the lines of findings in an editor, by id."""
     notes: tuple[str, ...] = ()
     """Why something is missing."""
 
@@ -129,7 +128,7 @@ def render_report(
         graphs=sources.graphs,
         series=series,
         longest=build_longest_table(receipt),
-        cards=_build_cards(receipt, options, suffix),
+        cards=_build_cards(receipt, options, suffix, editors=sources.editors),
         cards_left_out=max(0, len(receipt.findings) - MAX_CARDS),
         functions=shown,
         elsewhere=elsewhere,
@@ -142,9 +141,14 @@ def render_report(
 
 
 def _build_cards(
-    receipt: Receipt, options: RenderOptions, suffix: str, prefix: str = ""
+    receipt: Receipt,
+    options: RenderOptions,
+    suffix: str,
+    prefix: str = "",
+    editors: Mapping[str, str] | None = None,
 ) -> list[Card]:
-    """Build the cards of findings of at least `warning`, then of notes; at most `MAX_CARDS`."""
+    """Build the cards of findings of at least `warning`, then of notes; at most `MAX_CARDS`.
+    `editors`: the addresses that open their lines, by id."""
     ordered = sorted(number_findings(receipt), key=lambda pair: pair[1].severity == "info")
     cards = (
         (pair[1], build_card(*pair, receipt, options, VALUE_CHARS)) for pair in ordered[:MAX_CARDS]
@@ -155,21 +159,11 @@ def _build_cards(
             anchor=f"{prefix}finding-{card.number}",
             more=f"compilediag explain {card.number}{suffix}",
             key=options.clean(finding.key or ""),
-            editor=_make_editor_url(finding, options.root),
+            editor=options.clean((editors or {}).get(finding.id, "")),
             page=get_rule_url(card.rule) or "",
         )
         for finding, card in cards
     ]
-
-
-def _make_editor_url(finding: FindingRecord, root: str) -> str:
-    """Make the address that opens the line of a finding in VS Code, as in
-    https://code.visualstudio.com/docs/configure/command-line#_opening-vs-code-with-urls."""
-    place = find_leading_call(finding) or finding.location
-    path = "" if place is None else os.path.join(root, place.file)
-    if place is None or not os.path.isabs(path) or not place.file.endswith(".py"):
-        return ""
-    return f"vscode://file{quote(path)}:{place.line}"
 
 
 def _format_command(receipt: Receipt) -> str:
