@@ -171,7 +171,8 @@ def command(options: FixOptions) -> int:
     if any(changes.possible for changes in listed.values()):
         _confirm(run_options, words)
         if find_recorded_run(words) is None:  # which the certificate needs, as does one of an edit
-            outcome, trial = _run_first(replace(run_options, target=words))
+            run_options = replace(run_options, target=words)
+            outcome, trial = _run_first(run_options)
             return fix_run(run_options, outcome, trial, findings[0].key if word else None)
     return _fix(run_options, receipt, path, findings, words)
 

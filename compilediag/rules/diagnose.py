@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from msgspec.structs import replace
 
 from compilediag import extension_points
-from compilediag.diagnosis.causes.run_causes import RunCauses
+from compilediag.diagnosis.causes.run_causes import COMBINATION, RunCauses
 from compilediag.diagnosis.codes import BLIND, OUTLOOK, RECOMPILES, SEVERITIES
 from compilediag.diagnosis.findings import CauseId, Finding, HasCaller, Rule, add_caller, make_place
 from compilediag.diagnosis.reconcile import Agreement
@@ -147,6 +147,7 @@ def diagnose(timeline: Timeline, rules: Sequence[Rule] = ALL_RULES) -> Diagnosis
         _add_callers(known, analysis),
         key=lambda finding: (
             *(finding.severity == "info", finding.rule in OUTLOOK, finding.rule in BLIND),
+            finding.rule == COMBINATION,  # what makes its values change comes first
             -(finding.cost_s or 0.0),
             SEVERITIES.index(finding.severity),
         ),

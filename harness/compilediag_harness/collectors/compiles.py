@@ -8,6 +8,7 @@ of two tensors. What follows from it holds for the whole graph. It costs only du
 from __future__ import annotations
 
 import os
+import sys
 import types
 import weakref
 from collections import Counter
@@ -253,6 +254,8 @@ class CompileCollector:
         timed = self.phases.take() if self.phases_seen else None
         reason = row.get("recompile_reason")
         restarts = row.get("restart_reasons") or ()
+        # Children of a test have its variable too, and are no tests.
+        tested = "_pytest" in sys.modules and "PYTEST_CURRENT_TEST" in os.environ
         return Compiled(
             t=session.now(),
             step=session.step,
@@ -289,7 +292,7 @@ class CompileCollector:
             entered_at=entry,
             entered_from=thread,
             # "tests/test_a.py::test_b[1] (call)", which pytest sets in every phase of a test.
-            test=clip(os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]),
+            test=clip(os.environ["PYTEST_CURRENT_TEST"].rpartition(" ")[0]) if tested else "",
         )
 
 
