@@ -35,9 +35,11 @@ def describe_growth(known: Facts, version: Version | None) -> Advice | None:
     frames = {(event.process, event.frame) for event in group.all_recompiles}
     sizes: dict[str, None] = {}
     created: list[Recompile] = []
-    for event in known.timeline.counted_recompiles:
-        if (event.process, event.frame) not in frames:
-            continue
+    counted = known.timeline.counted_recompiles
+    events = [event for event in counted if (event.process, event.frame) in frames]
+    if len(events) <= len(group.all_recompiles):  # one may be a side of the branch, and stays
+        return None
+    for event in events:
         for guard in (guard for entry in event.entries for guard in entry.guards):
             changes = find_changed_dims(guard.expected, guard.actual)
             if any({change.before, change.after} & {"0", "1"} for change in changes):
