@@ -23,6 +23,8 @@ MAX_BYTES = 2000
 _WITH_FIGURES, _SHORTEST = 60, 20
 """Characters of a sentence below which figures are left out, and fewer than which none has."""
 
+_DECIDE: frozenset[Outcome] = frozenset(("fails", "undecided"))
+
 _KINDS: dict[Verdict, Kind] = {"proved": "good", "refused": "bad", "not decided": "blind"}
 _MARKS: dict[Outcome, Kind] = {"holds": "good", "fails": "bad", "undecided": "blind"}
 _STYLES = {"holds": "green", "fails": "red", "undecided": "yellow", "stated": "dim"}
@@ -51,7 +53,8 @@ def shorten_document(document: CertificateDocument) -> CertificateDocument:
         points = (
             replace(
                 point,
-                sentence=shorten(point.sentence, limit),
+                # What decides is shortened last.
+                sentence=shorten(point.sentence, limit * (3 if point.outcome in _DECIDE else 1)),
                 figures=point.figures if limit > _WITH_FIGURES else (),
                 details=(),
             )

@@ -15,6 +15,7 @@ from compilediag.receipt.schema.evidence import AnyEvidence, GuardEvidence
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views.document import Kind
 from compilediag.views.format import format_percent, format_seconds, pluralize
+from compilediag_harness.wire import find_resumed_function
 
 MAX_REASON_CHARS = 160
 MAX_RANKS = 8
@@ -84,6 +85,8 @@ def build_headline(receipt: Receipt) -> Headline:
             compiled = f"{pluralize(seen.compiles, 'compile')} seen"
         what = f"{compiled}, {_format_recompiles(receipt)}{_format_steps(receipt)}"
         if receipt.status == "complete":
+            if full := _find_nearly_full(receipt):
+                return Headline("warn", f"{full} has room for one graph at most: {what}", counts)
             return Headline("good", f"clean: {what}", counts)
         if receipt.status == "failed":  # a test that fails, an exit code of its own: it ended
             return Headline("warn", f"nothing found in a run that failed: {what}", counts)
@@ -98,6 +101,15 @@ def build_headline(receipt: Receipt) -> Headline:
     # Recompiles that were all planned are no cost to name beside what stays broken.
     first, *more = [*losses, *([sentence] if unplanned or not losses else [])]
     return Headline("bad" if bad else "warn", first, counts, tuple(more))
+
+
+def _find_nearly_full(receipt: Receipt) -> str | None:
+    """Find the function of a frame that one more graph, or two, take over the recompile limit."""
+    for detail in receipt.compile.frames_detail:
+        room = detail.headroom
+        if room.limit is not None and room.limit > 2 and room.limit - room.variants <= 1:
+            return find_resumed_function(detail.frame.function) or detail.frame.function
+    return None
 
 
 def _describe_nothing(receipt: Receipt) -> str:

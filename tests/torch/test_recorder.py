@@ -59,6 +59,25 @@ def double(x):
     return x * 2
 
 
+class TwoMethods(torch.nn.Module):
+    def forward(self, x):
+        return x * 2
+
+    def loss(self, x):
+        return x.sum()
+
+
+def test_a_method_of_a_module_has_its_own_name():
+    """One compiled beside its `forward` is another function; `Module.compile` is its call."""
+    model, whole = TwoMethods(), TwoMethods()
+    whole.compile(backend="eager")
+    forward, loss = compiled(model), compiled(model.loss)
+    with watched(trial=PLAN) as events:
+        loss(forward(torch.ones(2)))
+        whole(torch.ones(2))
+    assert [name for name, _ in names_in(events)] == ["forward", "loss", "forward"]
+
+
 def raising(x):
     torch._dynamo.graph_break()
     raise ValueError(x.shape)

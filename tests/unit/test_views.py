@@ -264,6 +264,18 @@ def test_who_changed_a_value_in_a_library_can_be_seen() -> None:
     assert "--trace-writes" not in render(made) + render(shown, suffix=" r.json")
 
 
+@pytest.mark.parametrize(("variants", "kind"), [(6, "good"), (7, "warn"), (8, "warn")])
+def test_a_function_about_to_run_eager_has_no_tick(variants: int, kind: str) -> None:
+    """All its graphs may be wanted: the next one, or the one after it, is none."""
+    found = stored("clean")
+    (detail, *_) = found.compile.frames_detail
+    room = replace(detail.headroom, variants=variants, limit=8)
+    frames = (replace(detail, headroom=room),)
+    shown = build_headline(replace(found, compile=replace(found.compile, frames_detail=frames)))
+    assert shown.kind == kind
+    assert ("has room for one graph at most" in shown.sentence) == (kind == "warn")
+
+
 def test_headline_without_a_verdict_does_not_claim_one() -> None:
     """A receipt without a verdict (made from an old log) is neither clean nor bad."""
     shown = build_headline(replace(stored("clean"), verdict=None))

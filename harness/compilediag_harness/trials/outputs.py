@@ -28,6 +28,7 @@ from compilediag_harness.trials import shadow
 from compilediag_harness.trials.arguments import PlannedArguments
 from compilediag_harness.trials.kept_calls import CallKeeper
 from compilediag_harness.trials.plan import (
+    find_module_class,
     find_module_or_function,
     list_places,
     list_wrapped_functions,
@@ -412,15 +413,11 @@ class CallSeconds:
 
     def _find_called_code(self) -> Location | None:
         """Find the code that is called; None where it has none, or there are too many."""
-        module: type = self._torch.nn.Module
         called = torch_open_calls.this_thread.open[-1].function
         function = find_module_or_function(self._torch, called)
-        owner = getattr(function, "__self__", function)
         # Invariant: keyed by the code or the class itself, not by its address, which another one
         # may get.
-        code: Any = getattr(function, "__code__", None)
-        if isinstance(owner, module):
-            code = type(owner)  # pyright: ignore[reportUnknownVariableType]
+        code: Any = find_module_class(self._torch, function) or getattr(function, "__code__", None)
         if code is None:
             return None
         if code not in self._places and len(self._places) < MAX_CALLABLES:

@@ -117,16 +117,26 @@ def find_module_or_function(torch: Any, function: Any) -> Any:
     return inside if isinstance(inside, torch.nn.Module) else function
 
 
+_CALLS_FORWARD = frozenset(("__call__", "_call_impl", "_wrapped_call_impl", "forward"))
+"""Methods of a module that are the call of it; `Module.compile` compiles the second."""
+
+
+def find_module_class(torch: Any, function: Any) -> type | None:
+    """Find the class of the module that is called: by itself, or as one of its methods that are its
+    call; None for any other function or method."""
+    owner = getattr(function, "__self__", function)
+    is_call = owner is function or getattr(function, "__name__", "") in _CALLS_FORWARD
+    return type(owner) if is_call and isinstance(owner, torch.nn.Module) else None
+
+
 def list_wrapped_functions(torch: Any, function: Any) -> list[Any]:
     """List a function and those that it wraps, as `functools.wraps` leaves them: one wrapper may
-    stand around the functions of many classes. Of a module, and of a method of one, its `forward`.
+    stand around the functions of many classes. Of the call of a module its `forward`.
 
     Returns:
         the function first, the innermost last; never empty, at most `MAX_WRAPPERS`.
     """
-    owner = getattr(function, "__self__", function)
-    if isinstance(owner, torch.nn.Module):
-        function = getattr(type(owner), "forward", function)  # pyright: ignore[reportUnknownArgumentType]
+    function = getattr(find_module_class(torch, function), "forward", function)
     functions = [function]
     while len(functions) < MAX_WRAPPERS:
         inner = getattr(functions[-1], "__dict__", {}).get("__wrapped__")
