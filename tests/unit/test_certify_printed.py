@@ -47,6 +47,8 @@ def compare(
         ("loss 2.5 time 1.2ms", "loss 2.6 time 1.2ms", False),
         ("epoch time: 1.2 loss 1.0", "epoch time: 3.9 loss 1.0", True),
         ("took 1.2", "took 3.4", True),
+        ("Step: 22s1ms | Loss: 1.7", "Step: 201ms | Loss: 1.7", True),
+        ("Step: 1h3m5s | Loss: 1.7", "Step: 59m2s | Loss: 1.8", False),
         ("3 passed in 36.98s", "3 passed in 127.80s (0:02:07)", True),
         ("3 passed in 36.98s", "2 passed in 127.80s (0:02:07)", False),
         ("time 1.2", "took 1.2", False),
