@@ -63,7 +63,8 @@ _MASKS = {
     "process ids": r"\b(?:pid|PID|[Pp]rocess id)\W{0,3}\d+",
     "rates": rf"{_MEASURED}{_RATE}{_NO_NAME}",
     # "22s1ms", "1h3m5s" too.
-    "times": rf"(?<![\w.])(?:\d+(?:[dDhm]|min|s|ms))*{_DIGITS}\s?{_UNIT}(?: \(\d+:\d\d:\d\d\))?{_NO_NAME}",
+    "times": rf"(?<![\w.])(?:\d+(?:[dDhm]|min|s|ms))*{_DIGITS}\s?{_UNIT}"
+    rf"(?: \(\d+:\d\d:\d\d\))?{_NO_NAME}",
     "memory": rf"{_MEASURED}(?:[KMGT]i?B|[kKMG]b|bytes){_NO_NAME}",
     "numbers after a word of time": rf"(?P<word>(?i:{_WORD}{_BEHIND_WORD}))"
     rf"[-+]?(?:{_DIGITS}(?::\d\d)*(?:\.\d+)?|nan|inf)",
