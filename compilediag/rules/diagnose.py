@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -158,7 +158,8 @@ def diagnose(timeline: Timeline, rules: Sequence[Rule] = ALL_RULES) -> Diagnosis
         if any(isinstance(part, CauseId) for part in finding.about):
             for compile_id in list_compile_ids(finding):
                 caused[compile_id][finding.id.removeprefix("F")] = None
-    findings = tuple(_name_other_causes(finding, caused) for finding in numbered)
+    recipes = {finding.id.removeprefix("F") for finding in numbered if finding.fix.recipe}
+    findings = tuple(_name_other_causes(finding, caused, recipes) for finding in numbered)
     # Blind overrules findings: part of what happened was not seen. Information alone is clean.
     verdict: Verdict = "clean"
     if any(finding.rule in BLIND for finding in findings):
@@ -178,9 +179,12 @@ def _note_wanted(findings: Iterable[Finding], analysis: Analysis) -> Iterator[Fi
         yield replace(finding, severity="info") if is_note else finding
 
 
-def _name_other_causes(finding: Finding, caused: Mapping[str, Iterable[str]]) -> Finding:
+def _name_other_causes(
+    finding: Finding, caused: Mapping[str, Iterable[str]], recipes: Collection[str]
+) -> Finding:
     """Name in a recipe the findings that are causes of the same recompiles: it does not prevent
-    those alone. `caused`: the numbers of findings by the compiles that they caused."""
+    those alone, and is no recipe where nothing prevents one of the others. `caused`: the numbers of
+    findings by the compiles that they caused; `recipes`: of those that have one."""
     own = {part for part in finding.about if isinstance(part, CauseId)}
     ids = {*list_compile_ids(finding)} if own and finding.fix.recipe is not None else set[str]()
     number = finding.id.removeprefix("F")
@@ -191,7 +195,9 @@ def _name_other_causes(finding: Finding, caused: Mapping[str, Iterable[str]]) ->
     named = " and ".join(sorted(set[str]().union(*shared), key=int))
     said = f"this alone does not prevent {how_many}: with {named} it does"
     caveat = "; ".join(filter(None, (finding.fix.caveat, said)))
-    return replace(finding, fix=replace(finding.fix, caveat=caveat))
+    helpless = len(shared) == len(ids) and not any(others <= {*recipes} for others in shared)
+    recipe = None if helpless else finding.fix.recipe
+    return replace(finding, fix=replace(finding.fix, caveat=caveat, recipe=recipe))
 
 
 class _Inside(NamedTuple):

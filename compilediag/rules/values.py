@@ -157,7 +157,10 @@ def _describe_number(known: Facts) -> Advice:
     if group.code == "CD107":
         return _describe_passed_number(known, also)
     setters = known.setters
-    if setters is None or group.code == "CD109":
+    # What else changes beside it would compile the frame as often without it.
+    entries = (entry for event in group.recompiles for entry in event.entries)
+    alone = {guard.source for entry in entries for guard in entry.guards} <= {group.first.source}
+    if setters is None or group.code == "CD109" or not alone:
         return NUMBER
     return SET_AS_TENSOR.fill(also=" and at ".join(["", *_list_places(setters)]) + also)
 

@@ -161,8 +161,8 @@ CASES = {
         filled("self.mask = None", "if self.mask is None or self.mask.shape[0] < x.shape[0]:\n"
                "            self.mask = torch.ones(x.shape[0], 1)", "x * self.mask[: x.shape[0]]",
                (3, 5, 7, 9)),
-        "dynamic_growth",
-        ".mask:0",
+        None,
+        "",
     ),
     "a mask that grows, and a loop": (
         filled("self.mask = None", "if self.mask is None or self.mask.shape[0] < x.shape[0]:\n"
@@ -243,3 +243,24 @@ def test_another_cause_of_the_same_compile_is_named(tmp_path: Path) -> None:
     for found, other in (findings, reversed(findings)):
         said = f"this alone does not prevent the recompile: with {other.id[1:]} it does"
         assert said in found.fix.caveat
+
+
+def test_a_tensor_that_grows_keeps_a_graph_for_each_side_of_its_branch(tmp_path: Path) -> None:
+    """One setting and an eager first call for what the frame is compiled for three times."""
+    text = filled(
+        "self.mask = None",
+        "if self.mask is None or self.mask.shape[0] != x.shape[0]:\n"
+        "            self.mask = torch.ones(x.shape[0], 1)",
+        "x * self.mask",
+        (5, 7, 7, 8),
+    )
+    findings, before = find_recompiles(tmp_path / "case.py", text)
+    found = next(found for found in findings if found.fix.recipe == "dynamic_growth")
+    assert len(recompiles()) == 3
+    changed, variables = follow(HEAD + text, found)
+    torch._dynamo.reset()
+    utils.clear_compilation_metrics()
+    with torch.compiler.config.patch(dynamic_sources=variables["TORCH_COMPILE_DYNAMIC_SOURCES"]):
+        after = load(tmp_path / "changed.py", changed).main()
+    torch.testing.assert_close(after, before)
+    assert len(recompiles()) == 1
