@@ -124,9 +124,12 @@ _CALLS_FORWARD = frozenset(("__call__", "_call_impl", "_wrapped_call_impl", "for
 def find_module_class(torch: Any, function: Any) -> type | None:
     """Find the class of the module that is called: by itself, or as one of its methods that are its
     call; None for any other function or method."""
-    owner = getattr(function, "__self__", function)
+    owner: Any = getattr(function, "__self__", function)
     is_call = owner is function or getattr(function, "__name__", "") in _CALLS_FORWARD
-    return type(owner) if is_call and isinstance(owner, torch.nn.Module) else None
+    if not is_call or not isinstance(owner, torch.nn.Module):
+        return None
+    kind: type = type(owner)  # pyright: ignore[reportUnknownVariableType]
+    return kind
 
 
 def list_wrapped_functions(torch: Any, function: Any) -> list[Any]:
