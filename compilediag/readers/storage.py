@@ -309,11 +309,16 @@ def list_names(folder: str) -> list[str]:
     return [name for name in names if CHAIN not in name]
 
 
+_FLAGS = 0
+for _name in ("O_RDONLY", "O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"):  # some systems lack some
+    _FLAGS |= getattr(os, _name, 0)
+
+
 def open_regular(path: str) -> BinaryIO | None:
     """Open a file of this machine for reading; None where it is a link, a pipe or a device, or
     cannot be opened."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = os.open(path, _FLAGS)
     except (OSError, ValueError):
         return None
     if stat.S_ISREG(os.fstat(fd).st_mode):

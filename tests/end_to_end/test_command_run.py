@@ -106,7 +106,8 @@ def test_a_suite_names_its_tests(tmp_path: Path) -> None:
     words = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:compilediag", "test_it.py")
     done = run("--", *words, folder=tmp_path)
     assert done.returncode == 0
-    assert "in test_it.py::test_two" in " ".join(done.stderr.split())
+    shown = compilediag("show", "--all", cwd=tmp_path)
+    assert "in test_it.py::test_two" in " ".join(shown.stdout.split())
     receipt = json.loads((tmp_path / ".compilediag/latest/receipt.json").read_text())
     tests = [event["test"] for event in receipt["compile"]["events"]]
     assert tests[:2] == ["test_it.py::test_one", "test_it.py::test_two"]
