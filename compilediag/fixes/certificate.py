@@ -23,7 +23,9 @@ def check_finding(
     count, now = count_finding(identity, before), count_finding(identity, after)
     figures = (make_figure(identity.unit, count, now),)
     if now > min(left, count - 1):
-        return JudgedPoint("finding", "fails", f"{identity.unit}: {now} (before: {count})", figures)
+        text = f"its {identity.unit} {count} → {now}"
+        text = f"{now} of {count} {identity.unit} remain" if now <= count else text
+        return JudgedPoint("finding", "fails", text, figures)
     return JudgedPoint("finding", "holds", f"its {identity.unit} {count} → {now}", figures)
 
 

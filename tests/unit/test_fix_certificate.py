@@ -93,9 +93,9 @@ def test_a_finding_is_found_again_by_its_cause_not_by_its_number() -> None:
     ("before", "after", "left", "outcome", "sentence"),
     [
         (BEFORE, receipt(), 0, "holds", "its recompiles 2 → 0"),
-        (BEFORE, ONE_LEFT, 0, "fails", "recompiles: 1 (before: 2)"),
+        (BEFORE, ONE_LEFT, 0, "fails", "1 of 2 recompiles remain"),
         (BEFORE, ONE_LEFT, 1, "holds", "its recompiles 2 → 1"),
-        (ONE_LEFT, ONE_LEFT, 1, "fails", "recompiles: 1 (before: 1)"),
+        (ONE_LEFT, ONE_LEFT, 1, "fails", "1 of 1 recompiles remain"),
         # What recompiled for `n` does so for `m`: that is another point's.
         (BEFORE, receipt(again(1, cause("m"))), 0, "holds", "its recompiles 2 → 0"),
     ],

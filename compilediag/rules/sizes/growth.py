@@ -52,11 +52,11 @@ def describe_growth(known: Facts, version: Version | None) -> Advice | None:
                 created.append(event)
             elif not changes and "size()" not in guard.text:
                 return None
-        limits = (
-            locate_size_limit(guard, known.timeline.user_roots)
-            for compiled in known.compiles
-            for guard in known.timeline.size_guards.get(compiled.id, ())
-        )
+    limits = (
+        locate_size_limit(guard, known.timeline.user_roots)
+        for compiled in known.compiles
+        for guard in known.timeline.size_guards.get(compiled.id, ())
+    )
     branches = {(limit.inside or limit.place) for limit in limits if limit.how == "branch"}
     if len(branches) > 1:  # each keeps a graph for each of its sides
         return None
