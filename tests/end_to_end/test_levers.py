@@ -179,7 +179,6 @@ def test_settings_typed_as_printed_remove_what_they_stand_under(tmp_path: Path) 
     exports = [line.strip() for line in last.splitlines() if line.strip().startswith("export ")]
     assert [re.split(r"[ =]", line)[1] for line in exports] == [
         "TORCH_COMPILE_DYNAMIC_SOURCES",
-        "TORCHDYNAMO_CAPTURE_SCALAR_OUTPUTS",
         "TORCHDYNAMO_CAPTURE_DYNAMIC_OUTPUT_SHAPE_OPS",
     ]
     after = json.loads(run("\n".join([*exports, plain]), tmp_path).splitlines()[-1])
@@ -188,6 +187,7 @@ def test_settings_typed_as_printed_remove_what_they_stand_under(tmp_path: Path) 
         *("forward", "global_int", "int_argument", "int_of_object", "captured_int"),
         *("size", *WITHOUT_SETTING),
     }
-    assert (set(after["again"]), after["breaks"]) == (WITHOUT_SETTING, 0)
+    # What `.item()` reads may be needed as a number: no setting is printed for it.
+    assert (set(after["again"]), after["breaks"]) == (WITHOUT_SETTING, 1)
     assert before["breaks"] == 2
     assert after["results"] == pytest.approx(before["results"])

@@ -10,6 +10,7 @@ from packaging.version import Version
 
 from compilediag.diagnosis.causes.cause_group import find_changed_dims
 from compilediag.diagnosis.codes import SIZES
+from compilediag.diagnosis.guards.size_limits import locate_size_limit
 from compilediag.rules.changes import LISTABLE, SOURCES
 from compilediag.rules.environment_variables import format_export
 from compilediag.rules.facts import Facts, is_integer
@@ -51,6 +52,14 @@ def describe_growth(known: Facts, version: Version | None) -> Advice | None:
                 created.append(event)
             elif not changes and "size()" not in guard.text:
                 return None
+    limits = (
+        locate_size_limit(guard, known.timeline.user_roots)
+        for compiled in known.compiles
+        for guard in known.timeline.size_guards.get(compiled.id, ())
+    )
+    branches = {(limit.inside or limit.place) for limit in limits if limit.how == "branch"}
+    if len(branches) > 1:  # each keeps a graph for each of its sides
+        return None
     held = created or any("." in size for size in sizes)
     if not sizes or not held or not all(map(LISTABLE.fullmatch, _cut(sizes))):
         return None
