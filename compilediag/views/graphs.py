@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 
-from compilediag.diagnosis.guards.size_limits import simplify_source
 from compilediag.receipt.schema.compiles import AcceptedSizes, CompileEvent
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import FrameName
@@ -82,6 +81,9 @@ def render_restart(event: CompileEvent, options: RenderOptions, indent: str) -> 
     """Render why a frame was traced more than once, and what that cost; [] where it was not."""
     if not event.restart_reasons:
         return []
+    # Imported where it is needed: it loads the wire, which no other receipt's view needs.
+    from compilediag.diagnosis.guards.size_limits import simplify_source
+
     reasons = [options.clean(text.strip(), 160) for text in event.restart_reasons]
     named = [options.clean(simplify_source(source), 80) for source in event.restarted_for]
     floats = f": torch took {_join(named)} for a symbolic float at first" if named else ""

@@ -15,7 +15,6 @@ from compilediag.receipt.schema.evidence import AnyEvidence, GuardEvidence
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views.document import Kind
 from compilediag.views.format import format_percent, format_seconds, pluralize
-from compilediag_harness.wire import find_resumed_function
 
 MAX_REASON_CHARS = 160
 MAX_RANKS = 8
@@ -108,7 +107,7 @@ def _find_nearly_full(receipt: Receipt) -> str | None:
     for detail in receipt.compile.frames_detail:
         room = detail.headroom
         if room.limit is not None and room.limit > 2 and room.limit - room.variants <= 1:
-            return find_resumed_function(detail.frame.function) or detail.frame.function
+            return normalize_function(detail.frame.function)
     return None
 
 
