@@ -134,14 +134,14 @@ def test_edits_are_made_when_they_are_proved(tmp_path: Path, monkeypatch, capfd)
 CERTIFIED = """
 import torch
 
-state = {"seen": 0}
+state = {"seen": 0.5}
 
 @torch.compile(backend="eager")
 def scaled(x):
     return x * state["seen"]
 
 for number in range(4):
-    state["seen"] = number
+    state["seen"] = number / 4
     print(scaled(torch.ones(4)).sum().item())
 """
 
@@ -156,8 +156,8 @@ def test_the_line_below_a_finding_checks_an_edit_by_one_execution(
     main(["fix", "--yes", "train.py"])
     out = capfd.readouterr().out
     line = next(text for text in out.splitlines() if "then check the edit: compilediag " in text)
-    edited = CERTIFIED.replace('"seen": 0', '"seen": torch.tensor(0)')
-    edited = edited.replace('state["seen"] = number', 'state["seen"].fill_(number)')
+    edited = CERTIFIED.replace('"seen": 0.5', '"seen": torch.tensor(0.5)')
+    edited = edited.replace('state["seen"] = number / 4', 'state["seen"].fill_(number / 4)')
     program.write_text(edited, encoding="utf-8")
     words = line.partition("compilediag ")[2].split()
     assert main([words[0], "--json", *words[1:]]) == 0, out
