@@ -309,9 +309,10 @@ def list_names(folder: str) -> list[str]:
     return [name for name in names if CHAIN not in name]
 
 
-_FLAGS = 0
-for _name in ("O_RDONLY", "O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"):  # some systems lack some
-    _FLAGS |= getattr(os, _name, 0)
+_FLAGS = sum(
+    getattr(os, name, 0)  # some systems lack some
+    for name in ("O_RDONLY", "O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC")
+)
 
 
 def open_regular(path: str) -> BinaryIO | None:
