@@ -13,7 +13,7 @@ from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.user_line import is_foreign_record
 from compilediag.views import lookups
-from compilediag.views.findings import build_card
+from compilediag.views.findings import build_card, join_exports
 from compilediag.views.format import pluralize
 from compilediag.views.graphs import render_graphs
 from compilediag.views.headline import (
@@ -65,6 +65,11 @@ def render(
     tail = render_outlook(receipt, options)
     tail += render_measured(receipt, options, suffix, complete=complete)
     main = list_main_findings(receipt)
+    # What replaces the settings of single findings that need the same variable.
+    exports = join_exports(finding for _, finding in main)
+    covered = sum(bool(finding.fix.candidates) for _, finding in main)
+    tail += [f"  {covered} of {len(main)} without an edit:"] if exports else []
+    tail += [options.paint(f"     {options.clean(line, 4096)}", "cyan") for line in exports]
     informed = list_notes(receipt)
     if informed and not complete:
         codes = ", ".join(dict.fromkeys(options.clean(finding.rule, 8) for _, finding in informed))

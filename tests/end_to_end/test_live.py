@@ -110,9 +110,9 @@ def test_lines_stand_above_a_progress_bar(flag: str, tmp_path: Path) -> None:
     rows = screen_of(shown)
     lines = [row for row in rows if "compilediag ·" in row]
     assert len(lines) == 3
-    change = "compilediag · step {}: recompile: Python number as argument: scale  {} → {} · x.py:6 "
-    assert lines[0].startswith(change.format(10, "0.0", "1.0"))
-    assert lines[1].startswith(change.format(20, "1.0", "2.0"))
+    change = "compilediag · step {}: recompile: `scale` changes from call to call: {} · x.py:6 "
+    assert lines[0].startswith(change.format(10, "0.0 → 1.0"))
+    assert lines[1].startswith(change.format(20, "0.0 → 1.0 → 2.0"))
     assert lines[2].startswith("compilediag · step 30: ")
     assert "hit the recompile limit (3): eager since step 30" in lines[2]
     (bar,) = [row for row in rows if "| 40/40 [" in row]
