@@ -8,6 +8,7 @@ from torch._dynamo import utils
 
 import compilediag
 from compilediag.diagnosis.findings import Finding
+from compilediag.runs.watch import watch
 
 nn = torch.nn
 NO_MARK = "which no mark changes"
@@ -72,3 +73,21 @@ def test_an_int_of_a_shape_that_becomes_one() -> None:
     reasons = [row.recompile_reason or "" for row in utils.get_compilation_metrics()]
     assert any("!= 1" in reason for reason in reasons)
     assert not any("compilediag" in reason.partition("#")[2] for reason in reasons)
+
+
+def test_a_constant_of_an_attempt_that_was_given_up() -> None:
+    """A break below an inlined call begins the trace anew: the final graph holds no constant."""
+
+    def inner(x: Any) -> Any:
+        y = sum(x[row] for row in range(x.shape[0]))
+        torch._dynamo.graph_break()
+        return y * 2
+
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: inner(x * 2), backend="eager")
+    with watch() as seen:
+        for x in rows(4, 5, 6):
+            compiled(x)
+    guarded = [compile_id for _, _, compile_id in seen.timeline.size_guards]
+    names = {item.compile_id: item.frame.function for item in seen.timeline.compiles}
+    assert {names[item] for item in guarded} == {inner.__name__}

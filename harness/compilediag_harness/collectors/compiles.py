@@ -83,9 +83,13 @@ class SizeGuardCollector:
             self._get_attempt(env).add_fixed_sizes(sources)
 
     def report_attempt(self, compile_id: str) -> None:
-        """An attempt to compile ended: its conditions are reported."""
+        """A compile ended: the conditions of its last attempt are reported."""
         attempt = self._attempts.pop(compile_id, None)
-        if attempt is not None and attempt.guards:
+        if attempt is None or not attempt.guards:
+            return
+        # The last attempt may have met no condition, so that an earlier one is still kept.
+        ended = compile_id and compile_id == torch_compiles.get_compile_id()
+        if not ended or attempt.number == torch_compiles.get_attempt():
             epoch, guards = self._session.epoch, tuple(attempt.guards)
             self._session.emit_in_step(SizesGuarded, compile_id, epoch, guards, attempt.left_out)
 
