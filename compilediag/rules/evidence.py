@@ -159,7 +159,7 @@ def _find_failure(timeline: Timeline) -> Iterator[BlindReason]:
         )
         return
     missing = _NO_MODULE.search(line)
-    fix = "fix that first: nothing was compiled that could be judged"
+    fix = "mend the exception first: nothing was compiled that could be judged"
     if _UNREADABLE.search(line):
         fix = "fix the source: Python could not read it"
     elif missing is not None:

@@ -15,6 +15,7 @@ from compilediag.receipt.schema.evidence import AnyEvidence, GuardEvidence
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views.document import Kind
 from compilediag.views.format import format_percent, format_seconds, pluralize
+from compilediag.views.text import truncate
 
 MAX_REASON_CHARS = 160
 MAX_RANKS = 8
@@ -361,7 +362,10 @@ def describe_ending(receipt: Receipt) -> str | None:
     first = reason.strip().partition("\n")[0] if reason else ""
     how = f"(signal {code - 128})" if code and code > 128 else f"(exit code {code})"
     sentence += f" {how}" if code and how not in first else ""
-    sentence += f": {first[:MAX_REASON_CHARS]}" if first else ""
+    # The headline of a run in which nothing compiled names it already.
+    titles = (finding.title or "" for finding in receipt.findings if finding.rule in BLIND)
+    if first and not any(first[:MAX_REASON_CHARS] in title for title in titles):
+        sentence += f": {truncate(first, MAX_REASON_CHARS)}"
     return f"{sentence}; the counts cover what was seen before that"
 
 

@@ -247,7 +247,9 @@ def test_a_setting_is_one_line_to_copy() -> None:
     made = replace(made, findings=tuple(found))
     lines = render(made, RenderOptions(width=60), complete=True).splitlines()
     exports = [line.strip().removeprefix("no edit: ") for line in lines if "export" in line]
-    assert exports == [f"export SOURCES=\"L['{'n' * 90}']\"", "export SOURCES=\"L['x']:0\""]
+    values = (f"L['{'n' * 90}']", "L['x']:0")
+    joined = ",".join(values)
+    assert exports == [f'export SOURCES="{value}"' for value in (*values, joined)]
 
 
 def test_who_changed_a_value_in_a_library_can_be_seen() -> None:

@@ -136,7 +136,7 @@ def _find_fixed_sizes(group: Group, timeline: Timeline) -> Iterator[tuple[str, S
 
 
 def _iterate_members(group: Group) -> Iterator[tuple[Cause, Recompile]]:
-    for member in (group, *group.together):
+    for member in group.parts:
         yield from zip(member.causes, member.recompiles, strict=True)
 
 
