@@ -14,7 +14,7 @@ from compilediag.certify.points import ExecutedState, JudgedPoint, Outcome
 from compilediag.receipt.finding_keys import mask_addresses, normalize_file, normalize_function
 from compilediag.receipt.schema.compiles import CompileEvent, FrameName, GraphBreak, ProofFigure
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.rules.make_finding import format_count
+from compilediag.rules.make_finding import format_count, shorten
 from compilediag.timeline.compiles import CompileId
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Location
@@ -137,7 +137,7 @@ def _judge_totals(before: ExecutedState, after: ExecutedState) -> _Judged:
     if old.compile.compiles and not new.compile.compiles:
         return "fails", "nothing is compiled any more"
     if not old.compile.graphs and not new.compile.graphs:
-        return "undecided", "no graph is compiled in either state"
+        return "undecided", f"no graph is compiled in either state{_name_other_break(old, new)}"
     if "blind" in (old.verdict, new.verdict):
         return (
             "undecided",
@@ -253,10 +253,23 @@ def _judge_guards(before: Receipt, after: Receipt) -> _Judged:
     came = ", ".join(sorted({variable for variable, _ in new - old}))
     gone = ", ".join(sorted({variable for variable, _ in old - new if variable not in missed}))
     if not gone or not exact:
-        return "fails", f"nothing is better: {same}"
+        return "fails", f"nothing is better: {same}{_name_other_break(before, after)}"
     if came:
         return "undecided", f"{same}: {came} in place of {gone}, which may be another name of it"
     return "holds", f"{gone} causes no recompile any more; the same calls have others: {same}"
+
+
+def _name_other_break(before: Receipt, after: Receipt) -> str:
+    """Name the first graph break that came where another one is gone; "" where none is gone."""
+    old, new = (
+        {(_get_place(at), at.reason): at for at in receipt.compile.breaks}
+        for receipt in (before, after)
+    )
+    came = [at for key, at in new.items() if key not in old]
+    if not came or not old.keys() - new.keys():
+        return ""
+    line = f"{normalize_file(came[0].file)}:{came[0].line}"
+    return f"; the break is gone, and the next one is at {line}: {shorten(came[0].reason, 160)}"
 
 
 def _list_false_guards(receipt: Receipt) -> set[tuple[str, str]]:

@@ -139,7 +139,9 @@ def diagnose(timeline: Timeline, rules: Sequence[Rule] = ALL_RULES) -> Diagnosis
             steps=finding.steps if stepped else (),
             cost_s=finding.cost_s if measured else None,
         )
-        for finding in _note_wanted(add_candidates(unmerged, timeline, analysis.causes), analysis)
+        for finding in _note_wanted(
+            _withdraw_recipes([*add_candidates(unmerged, timeline, analysis.causes)]), analysis
+        )
     ]
     # What a screen shows one by one has the first numbers, then doubt about the evidence, which the
     # verdict names, what has not happened yet, and notes; else by seconds, severity, and rules.
@@ -152,14 +154,11 @@ def diagnose(timeline: Timeline, rules: Sequence[Rule] = ALL_RULES) -> Diagnosis
             SEVERITIES.index(finding.severity),
         ),
     )
-    numbered = [replace(finding, id=f"F{n}") for n, finding in enumerate(ordered, start=1)]
-    caused: dict[str, dict[str, None]] = defaultdict(dict)
-    for finding in numbered:
-        if any(isinstance(part, CauseId) for part in finding.about):
-            for compile_id in list_compile_ids(finding):
-                caused[compile_id][finding.id.removeprefix("F")] = None
-    recipes = {finding.id.removeprefix("F") for finding in numbered if finding.fix.recipe}
-    findings = tuple(_name_other_causes(finding, caused, recipes) for finding in numbered)
+    caused = _map_causes(ordered)
+    findings = tuple(
+        replace(_name_other_causes(number, finding, caused), id=f"F{number}")
+        for number, finding in enumerate(ordered, start=1)
+    )
     # Blind overrules findings: part of what happened was not seen. Information alone is clean.
     verdict: Verdict = "clean"
     if any(finding.rule in BLIND for finding in findings):
@@ -179,25 +178,48 @@ def _note_wanted(findings: Iterable[Finding], analysis: Analysis) -> Iterator[Fi
         yield replace(finding, severity="info") if is_note else finding
 
 
+def _map_causes(findings: Iterable[Finding]) -> dict[str, set[int]]:
+    """Map compiles to the numbers, from 1, of the findings that are their causes."""
+    caused: dict[str, set[int]] = defaultdict(set)
+    for number, finding in enumerate(findings, start=1):
+        for compile_id in _list_caused(finding):
+            caused[compile_id].add(number)
+    return caused
+
+
+def _list_caused(finding: Finding) -> set[str]:
+    is_cause = any(isinstance(part, CauseId) for part in finding.about)
+    return {*list_compile_ids(finding)} if is_cause else set()
+
+
+def _withdraw_recipes(findings: Sequence[Finding]) -> Iterator[Finding]:
+    """Make choices of the recipes that prevent no recompile, because each has another cause which
+    nothing prevents."""
+    caused = _map_causes(findings)
+    cured = {number for number, finding in enumerate(findings, start=1) if finding.fix.recipe}
+    for finding in findings:
+        ids = _list_caused(finding)
+        if finding.fix.recipe is None or not ids or any(caused[i] <= cured for i in ids):
+            yield finding
+        else:
+            yield replace(finding, fix=replace(finding.fix, recipe=None))
+
+
 def _name_other_causes(
-    finding: Finding, caused: Mapping[str, Iterable[str]], recipes: Collection[str]
+    number: int, finding: Finding, caused: Mapping[str, Collection[int]]
 ) -> Finding:
-    """Name in a recipe the findings that are causes of the same recompiles: it does not prevent
-    those alone, and is no recipe where nothing prevents one of the others. `caused`: the numbers of
-    findings by the compiles that they caused; `recipes`: of those that have one."""
-    own = {part for part in finding.about if isinstance(part, CauseId)}
-    ids = {*list_compile_ids(finding)} if own and finding.fix.recipe is not None else set[str]()
-    number = finding.id.removeprefix("F")
-    shared = [others for i in ids if (others := {*caused.get(i, ())} - {number})]
-    if not shared:
+    """Name beside a change the findings that are causes of the same recompiles too: it does not
+    prevent those alone. `caused`: the numbers of findings by the compiles that they caused."""
+    ids, fix = _list_caused(finding), finding.fix
+    shared = [others for i in ids if (others := {*caused[i]} - {number})]
+    if not shared or not (fix.recipe or fix.candidates):
         return finding
     how_many = "the recompile" if len(ids) == 1 else f"{len(shared)} of its {len(ids)} recompiles"
-    named = " and ".join(sorted(set[str]().union(*shared), key=int))
-    said = f"this alone does not prevent {how_many}: with {named} it does"
-    caveat = "; ".join(filter(None, (finding.fix.caveat, said)))
-    helpless = len(shared) == len(ids) and not any(others <= {*recipes} for others in shared)
-    recipe = None if helpless else finding.fix.recipe
-    return replace(finding, fix=replace(finding.fix, caveat=caveat, recipe=recipe))
+    named = " and ".join(map(str, sorted(set[int]().union(*shared))))
+    how = f"with {named} it does" if fix.recipe else f"{named} causes it too"
+    said = f"this alone does not prevent {how_many}: {how}"
+    caveat = "; ".join(filter(None, (fix.caveat, said)))
+    return replace(finding, fix=replace(fix, caveat=caveat))
 
 
 class _Inside(NamedTuple):

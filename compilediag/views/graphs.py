@@ -3,6 +3,7 @@ frame was traced more than once."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Sequence
 
 from compilediag.receipt.schema.compiles import AcceptedSizes, CompileEvent
@@ -43,8 +44,15 @@ def list_served(
         if only is None or sizes.frame in only:
             does = "runs eager" if sizes.frame in eager else "compiles again"
             frames.setdefault(sizes.frame, []).append(_describe_sizes(sizes, does, options))
+    named = Counter(frame.function for frame in frames)
     return [
-        f"{options.clean(frame.function, 60)} serves {'; '.join(dict.fromkeys(sentences))}"
+        f"{options.clean(frame.function, 60)}"
+        + (
+            f" ({options.format_place(frame.file, frame.line)})"
+            if named[frame.function] > 1
+            else ""
+        )
+        + f" serves {'; '.join(dict.fromkeys(sentences))}"
         for frame, sentences in frames.items()
     ]
 

@@ -310,6 +310,10 @@ OF_PACKAGE = Advice(
 )
 """Where the program's own compiled code calls a package in whose code the break is."""
 
+HINTED = Advice(
+    f"{{before}}set {DYNAMO}.{{option}}, as torch's own hint says",
+    "holds for every compiled function; torch supports it only in part",
+)
 WITHIN_PACKAGE = Advice("accept it: the line is a package's, and so is what calls it")
 
 
@@ -321,6 +325,16 @@ def _choose_advice(
     program calls something compiled of which all code is a package's."""
     if report.explicit:
         return EXPLICIT if is_own else EXPLICIT_OF_OTHERS
+    advice = _choose_edit(report, in_package=in_package, call=call)
+    hinted = ", ".join(f"{name} = {value}" for name, value in _list_options(report.options))
+    if not hinted or advice.recipe is not None:
+        return advice
+    # Of an operator that torch leaves out unless told, nothing else is known to help.
+    before = "" if advice == FIXES["CD210"] else f"{advice.fix}; or "
+    return HINTED.fill(before=before, option=hinted)
+
+
+def _choose_edit(report: BreakReport, *, in_package: bool, call: UserCall | None) -> Advice:
     code = CODES[report.category]
     if in_package and code not in _BY_THE_CALLER:
         if call is None:
@@ -363,14 +377,21 @@ _READ_OUTSIDE = frozenset(("compiled_autograd",))
 """Read where no frame is compiled: overriding them for frames has no effect."""
 
 
+def _list_options(hinted: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """List the options that torch's hints want set and that change no results."""
+    for name, value in hinted:
+        unfaithful = name in _UNFAITHFUL or name.startswith(_UNFAITHFUL_PREFIXES)
+        if value in ("True", "False") and not unfaithful:
+            yield name, value
+
+
 def propose_hinted_options(context: FixContext) -> Iterator[ProgramChange]:
     """Propose a change for each option that the report of the break wants set."""
     options = BreakEvidence.parse(context.finding.evidence).options or {}
     offered = " ".join(candidate.setting for candidate in context.finding.fix.candidates)
-    risk = "holds for every compiled function; torch supports it only in part"
-    for name, value in options.items():
-        unfaithful = name in _UNFAITHFUL or name.startswith(_UNFAITHFUL_PREFIXES)
-        if value not in ("True", "False") or unfaithful or name.upper() in offered:
+    risk = HINTED.caveat or ""
+    for name, value in _list_options(options.items()):
+        if name.upper() in offered:
             continue
         if context.version < FIRST_WITH_UNBACKED or name in _READ_OUTSIDE:
             yield make_option_change(name, value == "True", risk)
