@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from compilediag import extension_points
 from compilediag.diagnosis.causes.run_causes import COMBINATION, RunCauses
-from compilediag.diagnosis.codes import BLIND, OUTLOOK, RECOMPILES, SEVERITIES
+from compilediag.diagnosis.codes import BLIND, LIMIT, OUTLOOK, RECOMPILES, SEVERITIES
 from compilediag.diagnosis.findings import CauseId, Finding, HasCaller, Rule, add_caller, make_place
 from compilediag.diagnosis.reconcile import Agreement
 from compilediag.receipt.schema.compiles import Need, Place
@@ -143,17 +143,26 @@ def diagnose(timeline: Timeline, rules: Sequence[Rule] = ALL_RULES) -> Diagnosis
             _withdraw_recipes([*add_candidates(unmerged, timeline, analysis.causes)]), analysis
         )
     ]
-    # What a screen shows one by one has the first numbers, then doubt about the evidence, which the
-    # verdict names, what has not happened yet, and notes; else by seconds, severity, and rules.
-    ordered = sorted(
-        _add_callers(known, analysis),
-        key=lambda finding: (
-            *(finding.severity == "info", finding.rule in OUTLOOK, finding.rule in BLIND),
-            finding.rule == COMBINATION,  # what makes its values change comes first
-            -(finding.cost_s or 0.0),
-            SEVERITIES.index(finding.severity),
+    known = list(_add_callers(known, analysis))
+    roots = _find_roots(known, analysis)
+    costs = [finding.cost_s or 0.0 for finding in known]
+    for n, root in roots.items():
+        costs[root] += costs[n]
+    # What a screen shows one by one has the first numbers, then what follows from it, doubt about
+    # the evidence, which the verdict names, what has not happened yet, and notes; else by seconds,
+    # those of what follows included, severity, and rules.
+    order = sorted(
+        range(len(known)),
+        key=lambda n: (
+            *(known[n].severity == "info", known[n].rule in OUTLOOK, known[n].rule in BLIND),
+            n in roots,
+            known[n].rule == COMBINATION,  # what makes its values change comes first
+            -costs[n],
+            SEVERITIES.index(known[n].severity),
         ),
     )
+    ids = {n: f"F{number}" for number, n in enumerate(order, start=1)}
+    ordered = [replace(known[n], follows=ids.get(roots.get(n, -1))) for n in order]
     caused = _map_causes(ordered)
     findings = tuple(
         replace(_name_other_causes(number, finding, caused), id=f"F{number}")
@@ -166,6 +175,34 @@ def diagnose(timeline: Timeline, rules: Sequence[Rule] = ALL_RULES) -> Diagnosis
     elif any(finding.severity != "info" for finding in findings):
         verdict = "findings"
     return Diagnosis(findings, verdict, analysis.agreement, analysis.causes, analysis.needs)
+
+
+def _find_roots(findings: Sequence[Finding], analysis: Analysis) -> dict[int, int]:
+    """Find the findings that follow from a graph break, and that of the break, by their indices:
+    all they are about is what frames are called with that only the break made, or the limit that
+    such a frame hits for no other cause. A break follows from none: its line breaks by itself."""
+    causes, breaks = analysis.causes, dict[BreakLine, int]()
+    for n, finding in enumerate(findings):
+        at = (part for part in finding.about[:1] if isinstance(part, BreakLine))
+        breaks.update((line, n) for line in at if finding.severity != "info")
+    by_cause: dict[CauseId, set[int | None]] = defaultdict(set)
+    by_frame: dict[Place | None, set[int | None]] = defaultdict(set)
+    for event in analysis.timeline.recompiles:
+        own, line = causes.get_causes(event), causes.behind.breaks.get(event.id)
+        broken = None if line is None else breaks.get(line)
+        made = {c.id: broken if causes.behind.is_made_inside(c, event) else None for c in own}
+        for key, root in made.items():
+            by_cause[key].add(root)
+        by_frame[make_place(event.frame)].update(made.values() if None not in made.values() else ())
+    roots: dict[int, int] = {}
+    for n, finding in enumerate(findings):
+        about = [by_cause[part] if isinstance(part, CauseId) else {None} for part in finding.about]
+        if not about and finding.rule in LIMIT:
+            about = [by_frame[finding.location]]
+        of_all = set[int | None]().union(*about)
+        if None not in of_all and of_all:
+            roots[n] = min(root for root in of_all if root is not None)
+    return roots
 
 
 def _note_wanted(findings: Iterable[Finding], analysis: Analysis) -> Iterator[Finding]:

@@ -166,7 +166,8 @@ def _make_frame(
     own = [rows[attempt.id] for attempt in guarded]
     at_limit = next((attempt for attempt in attempts if attempt.kind == "limit"), None)
     raised = at_limit is not None and "FailOnRecompileLimitHit" in (at_limit.fail_type or "")
-    eager = (None if raised else at_limit) or (None if guarded else attempts[-1])
+    over = guarded or attempts[-1].interrupted  # nothing ran in its place
+    eager = (None if raised else at_limit) or (None if over else attempts[-1])
     shown = at_limit or eager or attempts[0]
     reason = None
     if eager is not None:

@@ -223,6 +223,8 @@ class Card(Struct, frozen=True):
     excerpt: Excerpt = Excerpt()
     change: Excerpt = Excerpt()
     """The line that changes the value, where it is another one."""
+    relation: str = ""
+    """Which findings follow from it, or which one it follows from."""
     anchor: str = ""
     """The id of its place on a page."""
     more: str = ""

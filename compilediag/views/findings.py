@@ -92,7 +92,19 @@ def build_card(
         history=format_history(lookups.list_history(finding, receipt), options),
         excerpt=excerpt,
         change=change,
+        relation=_describe_relation(finding, receipt),
     )
+
+
+def _describe_relation(finding: FindingRecord, receipt: Receipt) -> str:
+    """Describe which findings follow from this one, or which one it follows from."""
+    if finding.follows is not None:
+        number = finding.follows.removeprefix("F")
+        return f"follows from {number}: compiled apart only because of that graph break"
+    count = sum(other.follows == finding.id for _, other in lookups.list_followers(receipt))
+    follow = f"{pluralize(count, 'finding')} follow{'' if count > 1 else 's'} from it"
+    where = "of code that this break makes torch compile apart (show --all)"
+    return f"{follow}, {where}" if count else ""
 
 
 def _build_excerpts(finding: FindingRecord, options: RenderOptions) -> list[Excerpt]:
@@ -140,7 +152,8 @@ def _build_proof(
 
 def build_findings_table(receipt: Receipt, options: RenderOptions) -> Table | None:
     """Build the table of findings of at least `warning`, then the notes; None without any."""
-    chosen = [*lookups.list_main_findings(receipt), *lookups.list_notes(receipt)]
+    main, followers = lookups.list_main_findings(receipt), lookups.list_followers(receipt)
+    chosen = [*main, *followers, *lookups.list_notes(receipt)]
     if not chosen:
         return None
     rows: list[tuple[Text, ...]] = []
@@ -152,6 +165,7 @@ def build_findings_table(receipt: Receipt, options: RenderOptions) -> Table | No
         elif card.library:
             where += [LINE_BREAK, ", ".join(card.library)]
         where += [LINE_BREAK, Code(card.changed)] if card.changed else []
+        where += [LINE_BREAK, card.relation] if card.relation else []
         where = where[where[:1] == [LINE_BREAK] :]
         fix = [f"{card.label}: {card.fix}"]
         fix += [f" ({card.caveat})"] if card.caveat else []

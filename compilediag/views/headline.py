@@ -219,7 +219,7 @@ def _list_losses(receipt: Receipt) -> list[str]:
     """List what stays broken, a sentence each, the worst first: a recompile is over once it is
     compiled, and these are not."""
     findings = [finding for finding in receipt.findings if finding.severity != "info"]
-    at_limit = [finding for finding in findings if finding.rule == "CD152"]
+    at_limit = [f for f in findings if f.rule == "CD152" and f.follows is None]
     eager = [finding for finding in findings if finding.rule in EAGER - {"CD152"}]
     losses: list[str] = []
     for found, sentence in ((at_limit, _describe_limit), (eager, _describe_eager)):

@@ -34,16 +34,24 @@ def number_findings(receipt: Receipt) -> list[tuple[int, FindingRecord]]:
 
 
 def list_main_findings(receipt: Receipt) -> list[tuple[int, FindingRecord]]:
-    """List the findings shown one by one: not notes, the outlook, or why the verdict is blind."""
+    """List the findings shown one by one: not notes, what follows from another one, the outlook, or
+    why the verdict is blind."""
     apart = OUTLOOK | BLIND if receipt.verdict == "blind" else OUTLOOK
-    listed = [pair for pair in number_findings(receipt) if pair[1].severity != "info"]
+    roots = [pair for pair in number_findings(receipt) if pair[1].follows is None]
+    listed = [pair for pair in roots if pair[1].severity != "info"]
     return [(number, finding) for number, finding in listed if finding.rule not in apart]
 
 
 def list_notes(receipt: Receipt) -> list[tuple[int, FindingRecord]]:
-    """List the findings that are for information only."""
-    listed = [pair for pair in number_findings(receipt) if pair[1].severity == "info"]
+    """List the findings that are for information only, without what follows from another one."""
+    roots = [pair for pair in number_findings(receipt) if pair[1].follows is None]
+    listed = [pair for pair in roots if pair[1].severity == "info"]
     return [(number, finding) for number, finding in listed if finding.rule not in OUTLOOK]
+
+
+def list_followers(receipt: Receipt) -> list[tuple[int, FindingRecord]]:
+    """List the findings that follow from another one, of a graph break."""
+    return [pair for pair in number_findings(receipt) if pair[1].follows is not None]
 
 
 def list_changes(finding: FindingRecord) -> list[tuple[str, str]]:

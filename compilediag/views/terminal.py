@@ -143,6 +143,7 @@ def render_card(card: Card, options: RenderOptions, *, whole: bool = False) -> l
         lines.append(INDENT + options.truncate(text, options.width - len(INDENT)))
     elif who := card.changed or next(iter(card.written), ""):
         lines += options.wrap(who, INDENT)
+    lines += options.wrap(card.relation, INDENT) if card.relation else []
     # The change that is proved to remove it and what it did, else what should: one line, however
     # long, to be copied.
     if card.proof is not None:

@@ -26,7 +26,12 @@ from compilediag.views.headline import (
     list_trainer_notes,
     was_seen,
 )
-from compilediag.views.lookups import list_main_findings, list_notes, number_findings
+from compilediag.views.lookups import (
+    list_followers,
+    list_main_findings,
+    list_notes,
+    number_findings,
+)
 from compilediag.views.measured import render_measured
 from compilediag.views.place import format_first_line
 from compilediag.views.sentence import get_title
@@ -70,7 +75,7 @@ def render(
     covered = sum(bool(finding.fix.candidates) for _, finding in main)
     tail += [f"  {covered} of {len(main)} without an edit:"] if exports else []
     tail += [options.paint(f"     {options.clean(line, 4096)}", "cyan") for line in exports]
-    informed = list_notes(receipt)
+    informed, followers = list_notes(receipt), list_followers(receipt)
     if informed and not complete:
         codes = ", ".join(dict.fromkeys(options.clean(finding.rule, 8) for _, finding in informed))
         sentence = f"{pluralize(len(informed), 'note')} ({codes}): compilediag show --all{suffix}"
@@ -85,7 +90,7 @@ def render(
     head += ["", *table] if table else []
     head += ["", *graphs] if graphs else []
     room = SCREEN_LINES - len(head) - len(tail) - 2
-    chosen = main + (informed if complete else [])
+    chosen = main + (followers + informed if complete else [])
     body: list[str] = []
     for shown, (number, finding) in enumerate(chosen):
         card = build_card(number, finding, receipt, options)
@@ -185,7 +190,8 @@ def render_outlook(receipt: Receipt, options: RenderOptions) -> list[str]:
         changed = "has changed" if len(names) == 1 else "have changed"
         sentence = f"{', '.join(names[:MAX_NAMES])}{more} {changed} since it was compiled"
         lines += options.wrap_warning(f"{sentence}: the next call recompiles", "armed: ")
-    forecasts = [pair for pair in number_findings(receipt) if pair[1].rule == "CD151"]
+    roots = (pair for pair in number_findings(receipt) if pair[1].follows is None)
+    forecasts = [pair for pair in roots if pair[1].rule == "CD151"]
     if forecasts:
         number, finding = forecasts[0]
         others = f"; +{len(forecasts) - 1} more" if len(forecasts) > 1 else ""

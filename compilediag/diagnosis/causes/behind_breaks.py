@@ -7,9 +7,12 @@ its graph: torch then compiles each of these as a frame of its own, with guards 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
+from compilediag.diagnosis.codes import get_code_info
+from compilediag.diagnosis.findings import Cause
 from compilediag.timeline.compiles import Compile, CompileId, FrameId
 from compilediag.timeline.frames import BreakLine
 from compilediag.timeline.timeline import Recompile, Timeline
@@ -22,6 +25,8 @@ class BehindBreaks:
 
     breaks: Mapping[CompileId, BreakLine] = field(default_factory=dict[CompileId, BreakLine])
     """The break of each."""
+    broken: Mapping[CompileId, CompileId] = field(default_factory=dict[CompileId, CompileId])
+    """The compile that met it."""
     broke: frozenset[CompileId] = frozenset()
     """The compiles in which torch met a break."""
     compiles: Mapping[CompileId, Compile] = field(default_factory=dict[CompileId, Compile])
@@ -39,6 +44,30 @@ class BehindBreaks:
         within = (one.file, one.function) == (other.file, other.function)
         return within and (one.line, one.text) != (other.line, other.text)
 
+    def is_made_inside(self, cause: Cause, recompile: Recompile) -> bool:
+        """True if what changed is what a frame is called with only because of a break, made inside
+        of the broken function. False for the program's state, and for what may be passed on, by its
+        name, from what that function is called with: they change with and without the break."""
+        if any(get_code_info(part.rule).owner not in _PASSED for part in cause.parts or (cause,)):
+            return False
+        at: Compile | Recompile = recompile
+        names = {*_NAME.findall(cause.variable)}
+        while (above := self.broken.get(at.id)) is not None:
+            broken, call = self.compiles[above], at.entered_at
+            if find_resumed_function(at.frame.function) is None:
+                names = {*_NAME.findall("" if call is None else call.text)}
+            given = broken.entered_at.arguments if broken.entered_at is not None else ()
+            if not names or not given:
+                return False
+            if names.isdisjoint(name for name, _ in given):
+                return True
+            at = broken
+        return False
+
+
+_PASSED = ("argument", "instance")
+_NAME = re.compile(r"[^\W\d]\w*")
+
 
 def find_behind_breaks(timeline: Timeline) -> BehindBreaks:
     """Find the break behind each frame, taking compiles in their time order.
@@ -53,9 +82,10 @@ def find_behind_breaks(timeline: Timeline) -> BehindBreaks:
         for process in site.processes
         for compile_id in site.compile_ids
     }
-    broken: dict[Hashable, BreakLine] = {}
-    behind: dict[FrameId, BreakLine] = {}
+    broken: dict[Hashable, tuple[BreakLine, CompileId]] = {}
+    behind: dict[FrameId, tuple[BreakLine, CompileId]] = {}
     breaks: dict[CompileId, BreakLine] = {}
+    above: dict[CompileId, CompileId] = {}
     broke: set[CompileId] = set()
     for event in sorted(timeline.compiles, key=lambda event: event.t) if sites else ():
         if not event.forward:
@@ -70,13 +100,13 @@ def find_behind_breaks(timeline: Timeline) -> BehindBreaks:
         if before is not None and event.kind == "first":
             behind.setdefault(event.key, before)
         if before is not None and event.key in behind:
-            breaks[event.id] = behind[event.key]
+            breaks[event.id], above[event.id] = behind[event.key]
         site = sites.get((event.process, event.compile_id))
         if site is not None:
             broke.add(event.id)
-            broken[(*thread, (event.frame.file, whole))] = site
+            broken[(*thread, (event.frame.file, whole))] = site, event.id
     compiles = {event.id: event for event in timeline.compiles if event.forward} if breaks else {}
-    return BehindBreaks(breaks, frozenset(broke), compiles)
+    return BehindBreaks(breaks, above, frozenset(broke), compiles)
 
 
 def get_whole_function(name: str) -> str:

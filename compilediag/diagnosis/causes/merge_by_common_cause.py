@@ -79,13 +79,16 @@ def _attach_followers(
 
 
 def _merge_value(groups: Iterable[Group]) -> list[Group]:
-    """Merge one value of one frame, guarded at several places: as it is, then as a number."""
+    """Merge one value of one frame, guarded at several places: as it is, then as a number; and a
+    mode of the process that changed once, for every frame."""
     merged: dict[Hashable, Group] = {}
     for group in groups:
         value = group.code in VALUES and group.variable and not group.planned
         value = value and group.id.kind != ANOTHER_INSTANCE
         frames = frozenset((event.frame.file, event.frame.function) for event in group.recompiles)
         key = (group.code, group.variable, frames) if value else group.id
+        if group.owner == "process" and group.variable:
+            key = (group.code, group.variable, frozenset(_list_moments(group)))
         merged[key] = merged[key].add_follower(group) if key in merged else group
     return list(merged.values())
 

@@ -567,6 +567,9 @@ class FindingRecord(Record, frozen=True, kw_only=True):
     #: Source lines: around the line to look at, then around the one that changes its value, if
     #: another. Empty where the source was gone, or had changed since the program started.
     excerpts: tuple[ExcerptRecord, ...] = ()
+    #: Id of the finding of a graph break without which this one would not be: it is about what
+    #: frames are called with that exist only because of the break. Null where that is not known.
+    follows: str | None = None
     #: The command that leads on from here: `compilediag fix N` tries changes for it, `compilediag
     #: explain N` tells all of it, where no program is known that could be run again.
     next: str | None = None

@@ -149,7 +149,8 @@ def _build_cards(
 ) -> list[Card]:
     """Build the cards of findings of at least `warning`, then of notes; at most `MAX_CARDS`.
     `editors`: the addresses that open their lines, by id."""
-    ordered = sorted(number_findings(receipt), key=lambda pair: pair[1].severity == "info")
+    ordered = number_findings(receipt)
+    ordered.sort(key=lambda pair: (pair[1].severity == "info", pair[1].follows is not None))
     cards = (
         (pair[1], build_card(*pair, receipt, options, VALUE_CHARS)) for pair in ordered[:MAX_CARDS]
     )

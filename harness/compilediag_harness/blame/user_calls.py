@@ -44,6 +44,7 @@ _PASS_THROUGH = tuple(
     for parts in (("_dynamo", ""), ("nn", "modules", "module.py"), ("utils", "_contextlib.py"))
 )
 """Where torch's functions are that hand all their arguments on as they are."""
+_COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>"})
 _Position = tuple[int | None, int | None, int | None, int | None]
 """First and last line, first and last column."""
 
@@ -79,7 +80,10 @@ def find_user_call(
             shown = shown.replace(written, _LEFT_OUT)
         else:
             arguments.append((parameter, clip(_join_lines(written), _EXPRESSION_CHARS)))
-    name = find_resumed_function(code.co_name) or code.co_name
+    # Before Python 3.12 a comprehension is a function of its own, called where it stands.
+    function = caller.f_back if code.co_name in _COMPREHENSIONS and caller.f_back else caller
+    name = function.f_code.co_name
+    name = find_resumed_function(name) or name
     shown = clip(_join_lines(shown), _TEXT_CHARS)
     return UserCall(file, line or 0, name, shown, tuple(arguments))
 

@@ -297,7 +297,16 @@ class CompileCollector:
             entered_from=thread,
             # "tests/test_a.py::test_b[1] (call)", which pytest sets in every phase of a test.
             test=clip(os.environ["PYTEST_CURRENT_TEST"].rpartition(" ")[0]) if tested else "",
+            interrupted=_is_interrupted(),
         )
+
+
+def _is_interrupted() -> bool:
+    """True while an exception that is no `Exception` leaves torch's compile. One that the program
+    handles, and compiles meanwhile, was caught in the program's own code."""
+    error = sys.exc_info()[1]
+    at = None if error is None or isinstance(error, Exception) else error.__traceback__
+    return at is not None and source_locations.is_torch(at.tb_frame.f_code.co_filename)
 
 
 def find_repeated_blocks(values: Mapping[str, Any]) -> RepeatedBlocks | None:

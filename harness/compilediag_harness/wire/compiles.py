@@ -248,6 +248,8 @@ class Compiled(StepEvent):
     there is none, or it was not looked for: in a short compile, and in a trace."""
     test: str = ""
     """The test that ran, as pytest names it; empty outside of tests."""
+    interrupted: bool = False
+    """It ended in what is no `Exception`, such as Ctrl-C, which torch names no reason for."""
 
 
 @event
