@@ -98,9 +98,10 @@ def command(options: ShowOptions) -> None:
     suffix = format_suffix(options.receipt)
     if options.html is not None:
         path, receipt = load_receipt(options.receipt)
-        following = _format_next(f"explain 1{suffix}") if receipt.findings else ""
+        from compilediag.views.next_command import choose_command
+
         text = write_html(receipt, path, options.html, options.receipt, open_it=options.open_page)
-        write(f"{text}\n{following}")
+        write(f"{text}\n{_format_next(choose_command(receipt, suffix))}")
     elif options.perfetto is not None:
         from compilediag.runs.offline.perfetto_file import write_perfetto
 
@@ -136,7 +137,10 @@ def _render_view(view: str, where: str | None) -> str:
     path, receipt = load_receipt(where)
     suffix, screen = format_suffix(where), get_render_options()
     if view == "as_json":
-        return format_json(read_json(path))
+        from compilediag.views.next_command import choose_command
+
+        following = f"compilediag {choose_command(receipt, suffix)}"
+        return format_json({**read_json(path), "next": following})
     if view == "markdown":
         from compilediag.views.summary import render_markdown
 

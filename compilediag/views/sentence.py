@@ -11,6 +11,7 @@ from compilediag.diagnosis.codes import REGISTER
 from compilediag.receipt.schema.compiles import FindingRecord, mask_indices
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.record import FrameName, make_record
 from compilediag.views import lookups
 from compilediag.views.style import RenderOptions
 
@@ -34,6 +35,8 @@ def describe_finding(finding: FindingRecord, receipt: Receipt, options: RenderOp
     """Describe what happened in one sentence, with the program's own names: "`self.logged` grows".
     What needs more words, such as a dtype or a graph break, keeps the title of its rule."""
     title, register = get_title(finding), REGISTER.get(finding.rule)
+    if finding.rule == "CD152" and (used := _describe_used_graphs(finding, receipt)):
+        return options.clean(used, SENTENCE_CHARS)
     names = _name_values(finding)
     if not names or register is None or register.owner == "process":
         return options.clean(title, SENTENCE_CHARS)
@@ -53,6 +56,23 @@ def describe_finding(finding: FindingRecord, receipt: Receipt, options: RenderOp
         verb, _, rest = said.partition(" ")
         said = f"{verb}s {rest}".strip()
     return options.clean(f"{names} {said}", SENTENCE_CHARS)
+
+
+def _describe_used_graphs(finding: FindingRecord, receipt: Receipt) -> str:
+    """Describe whose recompiles hit the limit: since when it is hit, the verdict says; empty where
+    no finding is known."""
+    place, limit = finding.location, GuardEvidence.parse(finding.evidence).limit
+    if place is None or limit is None:
+        return ""
+    frame = make_record(FrameName, place)
+    events = (e for e in lookups.list_compiles(finding, receipt) if e.frame == frame)
+    ids = {cause.finding for event in events for cause in event.causes if cause.finding}
+    numbers = sorted(int(name.removeprefix("F")) for name in ids)
+    if not numbers:
+        return ""
+    *most, last = map(str, numbers)
+    named = f"findings {', '.join(most)} and {last}" if most else f"finding {last}"
+    return f"{named} used up the {limit} graphs of {place.function}"
 
 
 def _name_values(finding: FindingRecord) -> str:

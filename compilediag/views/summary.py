@@ -41,6 +41,7 @@ from compilediag.views.markdown import (
     wrap_in_fence,
 )
 from compilediag.views.measured import list_measured_sentences
+from compilediag.views.next_command import choose_command
 from compilediag.views.style import RenderOptions
 
 MAX_CHARS = 55_000
@@ -163,6 +164,11 @@ def render_notebook(
     overview = summarize(receipt, options)
     head = f"<p><strong>{options.get_sign(overview.kind)} {escape(overview.sentence)}</strong></p>"
     body = head + "".join(map(_render_block, overview.blocks))
+    if receipt.verdict != "clean":
+        command = options.clean(choose_command(receipt, " receipt.json"), 400)
+        saved = " (where --save receipt.json, or .save() of the result, wrote it)"
+        saved = saved if command.endswith(" receipt.json") else ""
+        body += f"<p>next: <code>compilediag {escape(command)}</code>{saved}</p>"
     shown = _CELL_FILE.sub(lambda match: find_cell(unescape(match[0])) or match[0], body)
     return f'<div class="compilediag">{shown}</div>'
 

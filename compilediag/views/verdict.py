@@ -8,11 +8,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from compilediag.diagnosis.codes import BLIND, WRITTEN
-from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.receipt.user_line import is_foreign_record
-from compilediag.views import lookups
 from compilediag.views.findings import build_card, join_exports
 from compilediag.views.format import pluralize
 from compilediag.views.graphs import render_graphs
@@ -33,6 +29,7 @@ from compilediag.views.lookups import (
     number_findings,
 )
 from compilediag.views.measured import render_measured
+from compilediag.views.next_command import choose_command
 from compilediag.views.place import format_first_line
 from compilediag.views.sentence import get_title
 from compilediag.views.style import PLAIN, RenderOptions
@@ -82,7 +79,8 @@ def render(
         tail += options.wrap(sentence, "  also: ")
     if receipt.ranks is not None and has_several_ranks(receipt):
         tail += options.wrap(f"each rank: compilediag show --ranks{suffix}", "  also: ")
-    tail += _render_next(receipt, options, suffix)
+    following = options.clean(choose_command(receipt, suffix), 400)
+    tail += options.wrap_commands([following])
     # The findings, as many as fit; then how to see the others. With `complete` all of them, and the
     # last lines that a failed program printed.
     table = render_lines(build_varied(receipt, options, complete=complete), options)
@@ -143,36 +141,6 @@ def _render_head(receipt: Receipt, options: RenderOptions) -> list[str]:
         meaning = 'A count of 0 here means "not seen"; it does not mean "did not happen".'
         lines += options.wrap(meaning, "  ")
     return lines
-
-
-def _render_next(receipt: Receipt, options: RenderOptions, suffix: str) -> list[str]:
-    """Render the one command that leads on from here."""
-    chosen = list_main_findings(receipt)
-    blind = [finding.rule for finding in receipt.findings if finding.rule in BLIND]
-    if receipt.verdict == "blind" and not chosen:
-        shown = list_trainer_figures(receipt) or is_training_alone(receipt)
-        command = f"explain {blind[0]}" if blind else "doctor"
-        return options.wrap_commands([f"show --steps{suffix}" if shown else command])
-    if not chosen:
-        whole = receipt.verdict == "clean" and receipt.status == "complete"
-        return options.wrap_commands([f"gate --update{suffix}" if whole else "doctor"])
-    target = lookups.format_target(receipt)
-    tried = receipt.status == "complete"
-    tried = tried and any(
-        (finding.next or "").startswith("compilediag fix") for _, finding in chosen
-    )
-    if tried and target != lookups.UNKNOWN_TARGET:
-        return options.wrap_commands([f"fix {options.clean(target, 300)}"])
-    # For a value in a library that no known line of the program's own changed; only of the latest
-    # run, which is the one that is repeated.
-    if not suffix and receipt.write_tracing is None and _is_out_of_sight(chosen[0][1], receipt):
-        return options.wrap_commands([f"run --trace-writes {options.clean(target, 300)}"])
-    return options.wrap_commands([f"explain {chosen[0][0]}{suffix}"])
-
-
-def _is_out_of_sight(finding: FindingRecord, receipt: Receipt) -> bool:
-    known = finding.common_cause is not None or lookups.list_writers(finding, receipt)
-    return finding.rule in WRITTEN and is_foreign_record(finding) and not known
 
 
 def render_outlook(receipt: Receipt, options: RenderOptions) -> list[str]:

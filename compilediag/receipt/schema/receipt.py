@@ -100,6 +100,9 @@ class Receipt(Record, frozen=True, kw_only=True):
     environment: Environment  #: The machine and the versions.
     compile: CompileSection  #: What was compiled, and why again.
     findings: tuple[FindingRecord, ...] = ()  #: What to know, most important first.
+    #: The one command that leads on, as the screen has it, in what a command prints with `--json`;
+    #: null in the file, since it depends on where that is.
+    next: str | None = None
     #: Step times of one rank, in seconds, warm-up included; null when no step was seen.
     steps: StepsSection | None = None
     #: Spans, functions behind torch.compiler.disable, and hooks on compiled modules, by phase of

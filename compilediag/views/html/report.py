@@ -42,6 +42,7 @@ from compilediag.views.html.page import Assets, render_page
 from compilediag.views.html.step_series import StepSeries, build_longest_table
 from compilediag.views.lookups import list_main_findings, number_findings
 from compilediag.views.measured import list_measured_sentences
+from compilediag.views.next_command import choose_command
 from compilediag.views.place import format_call, format_line
 from compilediag.views.ranks import show_ranks
 from compilediag.views.steps import show_steps
@@ -123,6 +124,7 @@ def render_report(
         ],
         facts=_list_facts(receipt, options),
         unknown=_list_unknown(receipt, options),
+        following=options.clean(choose_command(receipt, suffix), 400),
         exports=[options.clean(line, LINE_CHARS) for line in exports],
         seconds=_build_goodput(receipt.goodput),
         graphs=sources.graphs,
