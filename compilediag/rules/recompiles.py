@@ -21,7 +21,7 @@ from compilediag.receipt.schema.compiles import Need, PartRecord
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.record import make_record
 from compilediag.rules.facts import PLAIN, ROOT, Facts, find_break_before, get_passed_arguments
-from compilediag.rules.make_finding import Advice, format_place, make_finding, pick
+from compilediag.rules.make_finding import Advice, format_count, format_place, make_finding, pick
 from compilediag.rules.rule import Absorption, Analysis, AnalysisRule, list_compile_ids
 from compilediag.timeline.compiles import CompileId
 from compilediag.timeline.ownership import classify_ownership
@@ -152,7 +152,7 @@ def _describe_common_cause(group: Group, common_cause: CommonCause) -> TitleAndA
     at = f"{common_cause.file}:{common_cause.line}"
     what = f"{common_cause.text} ({at})" if common_cause.text else f"the line {at}"
     what = "what sets them" if common_cause.lines > 1 else what
-    return f"one line {likely}changed {values} guarded values", Advice(
+    return f"one line {likely}changed {format_count(values, 'guarded value')}", Advice(
         f"torch makes a graph for each state that {what} leaves: leave it where they are few; else "
         "run it before the first compiled call"
     )

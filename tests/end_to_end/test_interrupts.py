@@ -12,6 +12,17 @@ from typing import Any
 import pytest
 from command_line import captured
 
+COMPILING = """
+import os, signal, torch
+
+def backend(graph, inputs):
+    os.kill(os.getpid(), signal.SIGINT)
+    for _ in range(10**7):
+        pass
+    return graph.forward
+
+torch.compile(lambda x: x * 2, backend=backend)(torch.ones(3))
+"""
 SAVE = """
 def save():
     with open("checkpoint", "w") as file:
@@ -183,6 +194,16 @@ except KeyboardInterrupt:
     pass
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
+
+
+def test_an_interrupt_of_the_first_compile_is_no_fallback() -> None:
+    """Nothing ran eager in its place: the run ended."""
+    Path("x.py").write_text(COMPILING)
+    done = captured(sys.executable, "-m", "compilediag", "run", "--quiet", "-o", "out", "x.py")
+    seen = receipt()
+    assert (done.returncode, seen["status"]) == (130, "interrupted")
+    assert (seen["compile"]["frames"], seen["compile"]["eager_fallbacks"]) == (1, 0)
+    assert [finding["rule"] for finding in seen["findings"]] == ["CD901"]
 
 
 @pytest.mark.parametrize("action", ["ignore", "default"])

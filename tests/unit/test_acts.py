@@ -372,9 +372,13 @@ AGAIN = UserCall(MODEL, 15, "forward", "self.b(x)")
 CALLEE = Location(MODEL, 30, "encode")
 
 
-def behind_a_break(again: Recompile, **more: Any) -> list[Finding]:
-    """Frame 0 breaks in step 1, and calls `encode`, which is compiled, and then compiled again."""
+def behind_a_break(
+    again: Recompile, given: tuple[tuple[str, str], ...] = (), **more: Any
+) -> list[Finding]:
+    """Frame 0, which is called with what is `given`, breaks in step 1, and calls `encode`, which is
+    compiled, and then compiled again."""
     outer = replace(compiled(recompile(1, frame_id=0), 0.5), kind="first", compile_id="0/0")
+    outer = replace(outer, entered_at=replace(ENTERED, arguments=given))
     inner = replace(
         outer, compile_id="1/0", frame=again.frame, t=0.9, recompile=None, entered_at=CALLED
     )
@@ -405,6 +409,63 @@ def test_an_attribute_is_its_own_behind_a_break() -> None:
     """One graph would guard it just as well."""
     flag = replace(recompile(1, value("mode"), frame=CALLEE, frame_id=1), entered_at=AGAIN)
     assert sorted(item.rule for item in behind_a_break(flag)) == ["CD104", "CD202"]
+
+
+TOKENS = (("tokens", "batch"),)
+
+
+@pytest.mark.parametrize(
+    ("again", "given", "follows"),
+    [
+        (recompile(2, size("x"), frame=CALLEE, frame_id=1, entered_at=CALLED), TOKENS, True),
+        (recompile(2, size("h"), frame=RESUMED, frame_id=1, entered_at=ENTERED), TOKENS, True),
+        (recompile(2, size("x"), frame=CALLEE, frame_id=1, entered_at=CALLED), (), False),
+        (
+            recompile(2, size("h"), frame=CALLEE, frame_id=1, entered_at=CALLED),
+            (("x", "batch"),),
+            False,
+        ),
+        (recompile(2, size("tokens"), frame=RESUMED, frame_id=1), TOKENS, False),
+        (recompile(2, value("mode"), frame=CALLEE, frame_id=1, entered_at=CALLED), TOKENS, False),
+    ],
+    ids=["made inside", "the rest", "unknown", "passed on", "its own argument", "state"],
+)
+def test_what_follows_from_a_break(
+    again: Recompile, given: tuple[tuple[str, str], ...], *, follows: bool
+) -> None:
+    """What a frame is called with that only the break made, unless the function that broke may have
+    been called with it; never the state of the program. The break comes first."""
+    root, other = behind_a_break(again, given)
+    if not follows:
+        assert (root.follows, other.follows) == (None, None)
+        return
+    assert (root.rule, root.id, other.follows) == ("CD202", "F1", "F1")
+    asked_for = ITEM_BREAK.replace(
+        "Unsupported Tensor.item() call with capture_scalar_outputs=False",
+        "Call to `torch._dynamo.graph_break()`",
+    ).replace("gb0124", "gb0025")
+    found = behind_a_break(again, given, text=asked_for)
+    assert {item.follows for item in found} == {None}, "nobody is to remove that break"
+
+
+def test_a_value_that_varies_without_the_break_too_does_not_follow() -> None:
+    """The same frame is entered from a function that did not break."""
+    inner = recompile(2, size("x"), frame=CALLEE, frame_id=1, entered_at=CALLED)
+    elsewhere = replace(inner, t=3.5, step=3, compile_id="1/3", entered_at=ENTERED)
+    outer = replace(compiled(recompile(1), 0.5), kind="first", compile_id="0/0")
+    outer = replace(outer, entered_at=replace(ENTERED, arguments=TOKENS))
+    run = broken(outer, replace(compiled(inner, 0.9), kind="first"), compiled(elsewhere))
+    timeline = Timeline(recompiles=(inner, elsewhere), user_roots=("/home/u",), **run)
+    assert {item.follows for item in diagnose(timeline).findings} == {None}
+
+
+def test_a_mode_that_changed_once_is_one_finding() -> None:
+    """Whichever frames guard it."""
+    mode = FalseGuard("", "GLOBAL_STATE", "GLOBAL_STATE changed: grad_mode ", user=FRAME)
+    there = replace(mode, user=CALLEE)
+    first = recompile(2, mode)
+    assert not apart(first, recompile(2, there, frame=CALLEE, frame_id=1))
+    assert apart(first, recompile(5, there, frame=CALLEE, frame_id=1))
 
 
 def test_what_reading_a_value_carries_over_the_break() -> None:

@@ -49,6 +49,14 @@ def test_a_loop_that_broke_ran_eager_although_2_7_calls_it_guarded() -> None:
     }
 
 
+def test_an_interrupted_compile_is_no_fallback() -> None:
+    """Nothing ran in its place, unlike after a compile that torch gave up."""
+    failed = row("0/0", 1.0, guarded=False)
+    interrupted = row("1/0", 2.0, guarded=False, interrupted=True)
+    timeline = fold([[failed, interrupted]])
+    assert [frame.ran_eager for frame in timeline.frames] == [True, False]
+
+
 def test_repeats_of_a_break_are_one_site() -> None:
     """Each recompile reports the site again."""
     first = "Graph break in user code at a.py:6\n"

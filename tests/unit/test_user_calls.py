@@ -155,8 +155,12 @@ def test_what_has_no_call() -> None:
 
 @exact
 def test_lambda_comprehension_decorator() -> None:
-    """The innermost frame that runs: a lambda, a comprehension, the statement of a decorator."""
+    """The innermost frame that runs: a lambda, a generator, the statement of a decorator. A list's
+    comprehension is a part of its function, whatever it is in this Python."""
     a = object()
+    (of_list,) = [forward(item) for item in [a]]
+    told = (of_list.function, _told(of_list)[1])
+    assert told == ("test_lambda_comprehension_decorator", {"x": "item"})
     of_lambda = next(map(lambda y: forward(y), [a]))  # noqa: C417, PLW0108 - a lambda's frame
     assert (of_lambda.function, _told(of_lambda)[1]) == ("<lambda>", {"x": "y"})
     of_generator = next(forward(item) for item in [a])

@@ -37,6 +37,7 @@ from compilediag.views.findings import MAX_FINDINGS
 from compilediag.views.headline import build_headline
 from compilediag.views.lookups import list_causes, list_compiles, list_main_findings
 from compilediag.views.markdown import escape_prose, quote_code
+from compilediag.views.next_command import choose_command
 from compilediag.views.style import PLAIN, RenderOptions
 from compilediag.views.summary import render_issue, render_markdown, render_notebook
 from compilediag.views.text import measure_width
@@ -176,6 +177,54 @@ def test_what_lasts_comes_before_what_it_cost(made: Receipt, sentences: list[str
     assert len(shown) == len(sentences)
     assert all(map(str.startswith, shown, sentences))
     assert head.kind == "bad"
+
+
+def test_a_limit_says_whose_recompiles_hit_it() -> None:
+    """Since when it is hit stands in the verdict: the finding adds what used up the graphs."""
+    event = next(event for event in MADE.compile.events if event.causes)
+    frame = event.frame
+    place = Place(file=frame.file, line=frame.line, function=frame.function)
+    cause = replace(event.causes[0], finding="F1")
+    section = replace(MADE.compile, events=(replace(event, causes=(cause,)),))
+    hit = replace(at_limit(frame.function), id="F9", location=place)
+    hit = replace(hit, evidence={"limit": 8, "compile_ids": [event.compile_id]})
+    made = replace(MADE, compile=section, findings=(*MADE.findings, hit))
+    shown = render(made, complete=True)
+    assert f"finding 1 used up the 8 graphs of {frame.function}" in shown
+
+
+def with_followers() -> Receipt:
+    """A receipt in which all findings but the first, a note among them, follow from that."""
+    first, *others = MADE.findings
+    followers = [replace(item, follows=first.id) for item in others]
+    followers[-1] = replace(followers[-1], severity="info")
+    return replace(MADE, findings=(first, *followers))
+
+
+def test_what_follows_from_a_finding_is_one_line_below_it() -> None:
+    """On a screen, on a page and in Markdown; with --all each stands for itself, after the root."""
+    made = with_followers()
+    count = len(made.findings) - 1
+    line = f"{count} findings follow from it, of code that this break makes torch compile apart"
+    shown = render(made)
+    assert line in shown
+    assert "more: compilediag" not in shown
+    assert "also: " not in shown
+    whole = render(made, complete=True)
+    assert whole.count("follows from 1: compiled apart only because of that graph break") == count
+    assert line in render_markdown(made)
+    assert line in render_notebook(made)
+    limit = replace(at_limit("f"), id="F9", follows="F1")
+    head = build_headline(replace(made, findings=(*made.findings, limit)))
+    assert "stopped being compiled" not in head.sentence
+
+
+def test_the_next_command_is_one_everywhere() -> None:
+    """On a screen and in a notebook; none below a clean cell."""
+    command = choose_command(MADE, " receipt.json")
+    assert f"next: compilediag {command}" in render(MADE, suffix=" receipt.json")
+    assert f"next: <code>compilediag {command}</code>" in render_notebook(MADE)
+    assert "next: " not in render_notebook(replace(MADE, verdict="clean", findings=()))
 
 
 def with_source(*lines: str, key: str = "CD104-logged", **change: object) -> Receipt:
