@@ -197,15 +197,14 @@ def _report_verdict(outcome: Outcome, options: RunOptions) -> None:
     byte for byte, or that of --json."""
     receipt = outcome.receipt
     assert receipt is not None
+    place = outcome.run_dir if outcome.moved else options.output
+    suffix = format_suffix(place) if outcome.receipt_path else ""
     printed = False
     if options.as_json or options.json_file is not None:
         from compilediag.views.next_command import choose_command
 
-        suffix = _find_suffix(outcome, options)
-        said = msgspec.structs.replace(
-            receipt, next=f"compilediag {choose_command(receipt, suffix)}"
-        )
-        text = format_json(msgspec.to_builtins(said))
+        following = f"compilediag {choose_command(receipt, suffix)}"
+        text = format_json({**msgspec.to_builtins(receipt), "next": following})
         printed = options.as_json and _print_json(text)
         if options.json_file is not None:
             path = options.json_file
@@ -227,17 +226,11 @@ def _report_verdict(outcome: Outcome, options: RunOptions) -> None:
             write_message(f"--html={options.html}: {error}")
     if printed or options.quiet:
         return
-    suffix = _find_suffix(outcome, options)
     if receipt.cadence is None:
         from compilediag.views.verdict import render
     else:
         render = extension_points.load(extension_points.CADENCE_VIEW, "the table of a probe")
     write_stderr(render(receipt, get_render_options(sys.stderr), suffix=suffix))
-
-
-def _find_suffix(outcome: Outcome, options: RunOptions) -> str:
-    place = outcome.run_dir if outcome.moved else options.output
-    return format_suffix(place) if outcome.receipt_path else ""
 
 
 def _print_json(text: str) -> bool:

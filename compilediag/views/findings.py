@@ -101,7 +101,8 @@ def _describe_relation(finding: FindingRecord, receipt: Receipt) -> str:
     if finding.follows is not None:
         number = finding.follows.removeprefix("F")
         return f"follows from {number}: compiled apart only because of that graph break"
-    count = sum(other.follows == finding.id for _, other in lookups.list_followers(receipt))
+    broke = finding.rule.startswith("CD2")  # not asked for each of thousands of others
+    count = sum(other.follows == finding.id for other in receipt.findings) if broke else 0
     follow = f"{pluralize(count, 'finding')} follow{'' if count > 1 else 's'} from it"
     where = "of code that this break makes torch compile apart (show --all)"
     return f"{follow}, {where}" if count else ""

@@ -37,16 +37,19 @@ def list_main_findings(receipt: Receipt) -> list[tuple[int, FindingRecord]]:
     """List the findings shown one by one: not notes, what follows from another one, the outlook, or
     why the verdict is blind."""
     apart = OUTLOOK | BLIND if receipt.verdict == "blind" else OUTLOOK
-    roots = [pair for pair in number_findings(receipt) if pair[1].follows is None]
-    listed = [pair for pair in roots if pair[1].severity != "info"]
+    listed = [pair for pair in list_roots(receipt) if pair[1].severity != "info"]
     return [(number, finding) for number, finding in listed if finding.rule not in apart]
 
 
 def list_notes(receipt: Receipt) -> list[tuple[int, FindingRecord]]:
     """List the findings that are for information only, without what follows from another one."""
-    roots = [pair for pair in number_findings(receipt) if pair[1].follows is None]
-    listed = [pair for pair in roots if pair[1].severity == "info"]
+    listed = [pair for pair in list_roots(receipt) if pair[1].severity == "info"]
     return [(number, finding) for number, finding in listed if finding.rule not in OUTLOOK]
+
+
+def list_roots(receipt: Receipt) -> list[tuple[int, FindingRecord]]:
+    """List the findings that follow from no other one."""
+    return [pair for pair in number_findings(receipt) if pair[1].follows is None]
 
 
 def list_followers(receipt: Receipt) -> list[tuple[int, FindingRecord]]:

@@ -22,12 +22,7 @@ from compilediag.views.headline import (
     list_trainer_notes,
     was_seen,
 )
-from compilediag.views.lookups import (
-    list_followers,
-    list_main_findings,
-    list_notes,
-    number_findings,
-)
+from compilediag.views.lookups import list_followers, list_main_findings, list_notes, list_roots
 from compilediag.views.measured import render_measured
 from compilediag.views.next_command import choose_command
 from compilediag.views.place import format_first_line
@@ -79,8 +74,7 @@ def render(
         tail += options.wrap(sentence, "  also: ")
     if receipt.ranks is not None and has_several_ranks(receipt):
         tail += options.wrap(f"each rank: compilediag show --ranks{suffix}", "  also: ")
-    following = options.clean(choose_command(receipt, suffix), 400)
-    tail += options.wrap_commands([following])
+    tail += options.wrap_commands([options.clean(choose_command(receipt, suffix), 400)])
     # The findings, as many as fit; then how to see the others. With `complete` all of them, and the
     # last lines that a failed program printed.
     table = render_lines(build_varied(receipt, options, complete=complete), options)
@@ -158,8 +152,7 @@ def render_outlook(receipt: Receipt, options: RenderOptions) -> list[str]:
         changed = "has changed" if len(names) == 1 else "have changed"
         sentence = f"{', '.join(names[:MAX_NAMES])}{more} {changed} since it was compiled"
         lines += options.wrap_warning(f"{sentence}: the next call recompiles", "armed: ")
-    roots = (pair for pair in number_findings(receipt) if pair[1].follows is None)
-    forecasts = [pair for pair in roots if pair[1].rule == "CD151"]
+    forecasts = [pair for pair in list_roots(receipt) if pair[1].rule == "CD151"]
     if forecasts:
         number, finding = forecasts[0]
         others = f"; +{len(forecasts) - 1} more" if len(forecasts) > 1 else ""

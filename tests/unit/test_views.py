@@ -198,7 +198,7 @@ def with_followers() -> Receipt:
     first, *others = MADE.findings
     followers = [replace(item, follows=first.id) for item in others]
     followers[-1] = replace(followers[-1], severity="info")
-    return replace(MADE, findings=(first, *followers))
+    return replace(MADE, findings=(replace(first, rule="CD202"), *followers))
 
 
 def test_what_follows_from_a_finding_is_one_line_below_it() -> None:
