@@ -111,3 +111,38 @@ def test_a_suite_names_its_tests(tmp_path: Path) -> None:
     receipt = json.loads((tmp_path / ".compilediag/latest/receipt.json").read_text())
     tests = [event["test"] for event in receipt["compile"]["events"]]
     assert tests[:2] == ["test_it.py::test_one", "test_it.py::test_two"]
+
+
+BROKEN_LOOP = """
+import torch
+
+def scale(tensor, factor):
+    return tensor * factor
+
+@torch.compile(backend="eager")
+def total(count):
+    found = torch.zeros(1)
+    for number in range(count):
+        part = torch.ones(number + 3)
+        if part.sum() > 100:
+            break
+        found = found + sum([scale(piece, 2).sum() for piece in (part,)])
+    return found
+
+for _ in range(3):
+    total(3)
+"""
+
+
+def test_what_a_broken_loop_calls_follows_from_the_break(tmp_path: Path) -> None:
+    """torch compiles `scale` apart, from a comprehension, because the loop around it broke; JSON
+    names the command of the screen."""
+    (tmp_path / "x.py").write_text(BROKEN_LOOP)
+    done = run("--json", "x.py", folder=tmp_path)
+    receipt = json.loads(done.stdout)
+    found = [(item["rule"], item["follows"]) for item in receipt["findings"]]
+    assert found == [("CD201", None), ("CD105", "F1")]
+    shown = compilediag("show", cwd=tmp_path).stdout
+    assert "1 finding follows from it" in shown
+    assert f"next: {receipt['next']}" in shown
+    assert json.loads(compilediag("show", "--json", cwd=tmp_path).stdout)["next"] == receipt["next"]
