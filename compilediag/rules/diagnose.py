@@ -181,10 +181,8 @@ def _find_roots(findings: Sequence[Finding], analysis: Analysis) -> dict[int, in
     """Find the findings that follow from a graph break, and that of the break, by their indices:
     all they are about is what frames are called with that only the break made, or the limit that
     such a frame hits for no other cause. A break follows from none: its line breaks by itself."""
-    causes, breaks = analysis.causes, dict[BreakLine, int]()
-    for n, finding in enumerate(findings):
-        at = (part for part in finding.about[:1] if isinstance(part, BreakLine))
-        breaks.update((line, n) for line in at if finding.severity != "info")
+    causes = analysis.causes
+    breaks = {f.about[0]: n for n, f in enumerate(findings) if f.about and f.severity != "info"}
     by_cause: dict[CauseId, set[int | None]] = defaultdict(set)
     by_frame: dict[Place | None, set[int | None]] = defaultdict(set)
     for event in analysis.timeline.recompiles:

@@ -22,10 +22,11 @@ UNKNOWN_TARGET = "TARGET"
 
 
 def format_target(receipt: Receipt) -> str:
-    """Format the command line of a run for a shell; "TARGET" where it is not known, or a secret in
-    it was replaced."""
+    """Format the command line of a run for a shell; "TARGET" where it is not known, a secret in it
+    was replaced, or it is that of a notebook's kernel."""
     words = receipt.header.run.argv_redacted
-    return ("" if any(map(is_redacted, words)) else shlex.join(words)) or UNKNOWN_TARGET
+    unusable = any(is_redacted(word) or word.endswith("ipykernel_launcher.py") for word in words)
+    return ("" if unusable else shlex.join(words)) or UNKNOWN_TARGET
 
 
 def number_findings(receipt: Receipt) -> list[tuple[int, FindingRecord]]:

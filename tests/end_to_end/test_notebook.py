@@ -82,6 +82,7 @@ def test_the_page_followed_literally(cells: dict[str, Any]) -> None:
     assert re.search(r"1(</code>)? → (<code>)?2", text)
     assert "In[1]:6 in scaled" in text
     assert "ipykernel" not in text
+    assert "next: <code>compilediag explain 1 receipt.json</code>" in text
 
 
 def test_a_watched_cell_is_a_cell(cells: dict[str, Any]) -> None:
