@@ -1,5 +1,6 @@
 """Wanted variants and recompiles that can be avoided, in programs whose truth is known."""
 
+import math
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -113,6 +114,16 @@ def value_of_each_epoch() -> None:
         run(torch.ones(3))
 
 
+def number_that_counts_up_to_the_limit() -> None:
+    """Two calls for each number: after the limit torch compiles nothing that could be counted."""
+    group = {"step": 0}
+    run = compiled(lambda x, group: x * math.pow(0.9, group["step"]))
+    for _ in range(30):
+        group["step"] += 1
+        run(torch.ones(3), group)
+        run(torch.ones(3), group)
+
+
 def attribute_that_is_filled() -> None:
     run = compiled(Filled())
     for _ in range(8):
@@ -143,6 +154,7 @@ TRUTHS: list[tuple[Callable[[], None], Counted]] = [
     (flag_that_turned_for_good, (0, 0, 1)),
     (list_that_grows, (0, 6, 0)),
     (value_of_each_epoch, (0, 4, 0)),
+    (number_that_counts_up_to_the_limit, (0, 7, 0)),
     (attribute_that_is_filled, (0, 1, 0)),
     (one_odd_batch, (0, 1, 0)),
     (reset_between, (0, 2, 0)),

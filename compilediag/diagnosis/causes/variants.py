@@ -36,6 +36,8 @@ class _Family(NamedTuple):
     """How many are in the second half of the run; None where that is not known."""
     times: Sequence[float]
     """Ascending."""
+    refused: bool
+    """Whether the recompile limit refused one: that none comes later shows nothing then."""
 
 
 def judge_recompiles(timeline: Timeline, causes: RunCauses) -> Mapping[CompileId, Need]:
@@ -61,6 +63,7 @@ def judge_recompiles(timeline: Timeline, causes: RunCauses) -> Mapping[CompileId
             known[key] = _Family(
                 None if None in late else sum(map(bool, late)),
                 sorted(other.t for other in own.values()),
+                not all(other.produced for other in own.values()),
             )
         return known[key]
 
@@ -73,6 +76,8 @@ def judge_recompiles(timeline: Timeline, causes: RunCauses) -> Mapping[CompileId
             return "undecided"
         if 1 < family.late < len(family.times):
             return "avoidable"  # it went on and on
+        if family.refused and len(family.times) > 2 and not served.is_alternating(event):
+            return "avoidable"
         if served.is_again(event) and not family.late:
             kept = any(map(_is_held, own)) and not served.is_alternating(event)
             filled = kept and any(cause.rule in _FILLED for cause in own)
