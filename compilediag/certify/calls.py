@@ -26,7 +26,7 @@ GROWTH = 4.0
 be rounding or not, where eager does not tell: on a backend that computes like eager it never does.
 """
 
-_PRECISION = "another precision: "
+_PRECISION, _OWN_PRECISION = "another precision: ", "as it was, "
 
 
 class RecordedCall(NamedTuple):
@@ -35,6 +35,7 @@ class RecordedCall(NamedTuple):
     function: Location
     structure: str
     digest: CallDigest
+    is_eager: bool = False  #: No graph ran in it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,11 @@ class CallComparison:
     is_slow: bool = False  #: Calls differ by rounding first, and then by more without a jump.
     #: Callables of the second execution by those of the first, where the calls correspond.
     functions: Mapping[Location, Location] = field(default_factory=dict[Location, Location])
+
+    @property
+    def own_precision(self) -> bool:
+        """True where they differ in a dtype as calls of the first do, compiled and eager."""
+        return (self.mismatch or "").startswith(_OWN_PRECISION)
 
     @property
     def equal(self) -> bool:
@@ -88,10 +94,11 @@ def read_calls(timeline: Timeline) -> dict[ProcessKey, dict[CallableKey, list[Re
         functions += record.functions
         structures += record.structures
         made = calls.setdefault(process, {})
-        for row in struct.iter_unpack(CALL_FORMAT, base64.b64decode(record.calls)):
+        rows, eager = base64.b64decode(record.calls), {*record.eager}
+        for at, row in enumerate(struct.iter_unpack(CALL_FORMAT, rows)):
             number, structure, total, weighted, magnitude, exact = row
             digest = CallDigest(total, weighted, magnitude, exact)
-            call = RecordedCall(functions[number], structures[structure], digest)
+            call = RecordedCall(functions[number], structures[structure], digest, at in eager)
             made.setdefault(callables[number], []).append(call)
     return calls
 
@@ -149,8 +156,28 @@ def _find_mismatch(ours: Sequence[RecordedCall], theirs: Sequence[RecordedCall])
         if not is_same_structure(call.structure, other.structure):
             dtypes = _find_other_dtype(call.structure, other.structure)
             if dtypes is not None:
-                return f"{_PRECISION}call {number} of {name} returns {dtypes}"
+                own = _explain_own_precision(ours, number, other)
+                return own or f"{_PRECISION}call {number} of {name} returns {dtypes}"
             return f"call {number} of {name} returns {call.structure} → {other.structure}"
+    return None
+
+
+def _explain_own_precision(
+    ours: Sequence[RecordedCall], number: int, other: RecordedCall
+) -> str | None:
+    """Explain that a call returns another dtype in the new state, but one that the old state's own
+    calls do where they are eager and this one is not, or the reverse; None where they do not."""
+    call, new = ours[number], read_structure(other.structure).dtypes
+    how, there = ("eager", "compiled") if call.is_eager else ("compiled", "eager")
+    old, _, now = (_find_other_dtype(call.structure, other.structure) or "").partition(" → ")
+    for at, like in enumerate(ours):
+        if like.is_eager != call.is_eager and read_structure(like.structure).dtypes == new:
+            return (
+                f"{_OWN_PRECISION}{call.function.function} returns {old} where {how} (call "
+                f"{number}) and {now} where {there} (call {at}): an edit that compiles both can "
+                f"equal one of them only; call {number} now returns {now}. Make the dtype the same "
+                "first, by itself; then record that state and certify the rest against it"
+            )
     return None
 
 
@@ -230,6 +257,7 @@ class Structure:
 
     text: str  #: With numbers in place of tensors of one element.
     leaves: tuple[str, ...]  #: Numbers and tensors, in their order.
+    dtypes: tuple[str, ...]  #: Of these.
     tolerance: float  #: Of its digest, relative: by the coarsest dtype.
     cap: float  #: Largest relative difference that can be rounding.
     is_whole: bool  #: All of it is compared.
@@ -239,14 +267,14 @@ class Structure:
 def read_structure(text: str) -> Structure:
     """Read the structure of a recorded call."""
     leaves = tuple(match[0] for match in _LEAF.finditer(text))
-    dtypes = {leaf.partition("[")[0] for leaf in leaves}
+    dtypes = tuple(leaf.partition("[")[0] for leaf in leaves)
     # Python's own number may stand for a tensor in the other state.
     known = [TOLERANCES["float32" if d == "float" else d][0] for d in dtypes if d in TOLERANCES]
     plain = _LEAF.sub(lambda match: _AS_NUMBERS.get(match[0], match[0]), text)
     plain = _OPAQUE.sub("opaque", plain)  # not compared, whatever its type
     is_whole = "opaque:" not in text and not text.startswith(NOT_COMPARED)
     tolerance = min(4 * max(known, default=0.0), _MOST_TOLERATED)
-    return Structure(plain, leaves, tolerance, get_cap(dtypes), is_whole)
+    return Structure(plain, leaves, dtypes, tolerance, get_cap(dtypes), is_whole)
 
 
 def is_same_structure(before: str, after: str) -> bool:

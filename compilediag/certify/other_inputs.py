@@ -62,10 +62,7 @@ def check_other_inputs(
     name = "other inputs"
     if not varied:
         return JudgedPoint(name, "stated", "not compared with other inputs (--no-vary)")
-    old, new = (
-        _collect_varied(before.timeline, {}),
-        _collect_varied(after.timeline, _list_names(calls)),
-    )
+    old, new = _collect_varied(before.timeline), _collect_varied(after.timeline, calls)
     tally = _Tally(rounding=calls.largest)
     yardsticks = _measure_backends(old)
     for key in (key for key in old if key in new):
@@ -97,7 +94,9 @@ def check_other_inputs(
         sentence = f"{every[0].function.function} is given no arguments and returns nothing"
         outcome = "stated"
     elif not covered:
-        why = "no call was made again with other inputs in both states"
+        ends = (end for state in (before, after) for end in state.timeline.varying_ends)
+        left = next((f": {text}" for end in ends for text in end.left_out), "")
+        why = f"no call was made again with other inputs in both states{left}"
         outcome, sentence = "undecided", min(tally.unknown, default=why)
     elif any(counts):
         texts = [_list_compiled(side, covered) for side in (old, new)]
@@ -120,12 +119,13 @@ def _list_repeated(
     return repeated
 
 
-def _list_names(calls: CallComparison) -> dict[str, str]:
-    """List the names of callables of the old state by those of the new one."""
-    return {new.function: old.function for old, new in calls.functions.items()}
-
-
-def _collect_varied(timeline: Timeline, names: Mapping[str, str]) -> dict[VariedKey, CallVaried]:
+def _collect_varied(
+    timeline: Timeline, calls: CallComparison | None = None
+) -> dict[VariedKey, CallVaried]:
+    """Collect the varied calls of a state; of the new one by the names of the old one's callables,
+    which `calls` tells."""
+    pairs = () if calls is None else calls.functions.items()
+    names = {new.function: old.function for old, new in pairs}
     processes = identify_processes(timeline)
     often = Counter[tuple[ProcessKey, str, int, str]]()
     keys: dict[VariedKey, CallVaried] = {}
@@ -184,8 +184,7 @@ def _compare_varied(
     is_comparable = before.call == after.call or any(key[:3] == its[:3] for its in tally.equal)
     if problem is not None and (key[3] == AS_IT_WAS or not is_comparable):
         # The recorded calls themselves are compared by another point.
-        why = "it has other arguments, or reads what has changed since"
-        tally.moved[key[:3]] = f"{name}: {problem}; {why}"
+        tally.moved[key[:3]] = f"{name}: {problem}; {_explain_moved(before, after)}"
     elif key[3] == _GRADIENTS_ON and before.raised is None and after.raised is not None:
         # As where a cache is written in place: right for a program that never wants gradients.
         tally.without_gradients.append(f"{name}, which it did not have: {problem}")
@@ -194,9 +193,35 @@ def _compare_varied(
     elif size:
         tally.unknown.append(f"{name}: differs by little more than rounding")
     elif not structure.is_whole or not structure.leaves:
-        tally.unknown.append(f"{name}: holds values that are not compared")
+        what = shorten(before.structure, 80)
+        tally.unknown.append(f"{name}: holds values that are not compared: {what}")
     else:
         tally.equal.append(key)
+
+
+def _explain_moved(before: CallVaried, after: CallVaried) -> str:
+    """Explain why a call that is made as it was may differ: by the first argument that does."""
+    if not (before.given and after.given):
+        return "it has other arguments, or reads what has changed since"
+    old, new = (
+        {
+            text.partition(": ")[0]: RecordedCall(call.function, text.partition(": ")[2], digest)
+            for text, digest in zip(call.given, call.given_digests, strict=True)
+        }
+        for call in (before, after)
+    )
+    for path in old | new:
+        ours, theirs = old.get(path), new.get(path)
+        if ours is None or theirs is None:
+            what = f"is given {'before' if theirs is None else 'after'} only"
+        elif not is_same_structure(ours.structure, theirs.structure):
+            what = f"is {shorten(f'{ours.structure} → {theirs.structure}', 80)}"
+        elif size := measure_difference(ours, theirs):
+            what = f"has other values (by {size:.1g} of its size)"
+        else:
+            continue
+        return f"its argument {path} {what}; make the boundary a function with the same arguments"
+    return "its arguments are equal: it reads state that differs, which results names with --all"
 
 
 def _is_effect_alone(call: CallVaried) -> bool:
@@ -228,10 +253,10 @@ def find_boundary(before: ExecutedState, after: ExecutedState) -> tuple[Location
     parameters, as each state has it (`RecordingPlan.boundaries`). None where all are, or there is
     none."""
     calls = compare_calls(before.timeline, after.timeline)
-    old = _collect_varied(before.timeline, {})
-    new = _collect_varied(after.timeline, _list_names(calls))
+    old, new = _collect_varied(before.timeline), _collect_varied(after.timeline, calls)
     common = {key[1] for key in _list_repeated(old, new)}
-    if calls.mismatch is None and {key[1] for key in old} <= common:
+    is_same = calls.mismatch is None and {key[1] for key in old} <= common
+    if is_same or calls.own_precision:  # nothing that is called above them decides
         return None
     chains, others = (
         [chain for chain in _iterate_chains(state.timeline) if chain[0][0].function not in common]

@@ -225,7 +225,7 @@ def find_other_environment(before: ExecutedState, after: ExecutedState) -> str |
 def check_exercised(after: ExecutedState, change: Change) -> JudgedPoint:
     """Check that every changed line that can run did, and code beside each that was removed."""
     if not change.files and not change.others:
-        return JudgedPoint("exercised", "undecided", "no file differs between the two states")
+        return JudgedPoint("exercised", "undecided", "no file differs; name a setting by --env")
     if not change.files:
         what = "; ".join(change.others)
         return JudgedPoint("exercised", "holds", f"no line of Python changed: {what}")
@@ -248,7 +248,7 @@ def check_exercised(after: ExecutedState, change: Change) -> JudgedPoint:
     sentence = f"{format_count(len(lines), 'changed line')} ran, {graphs} in graphs"
     if missed:
         counts = f"{len(lines) - len(missed)} of {format_count(len(lines), 'changed line')}"
-        sentence = f"proved for what ran: {counts}; not run: {_list_lines(missed)}"
+        sentence = f"proved for what ran: {counts}; not run (--also could): {_list_lines(missed)}"
     elif unseen:
         places = [(file, min(near, default=1)) for file, near in unseen]
         sentence = f"not run: code around what was removed at {_list_lines(places)}"

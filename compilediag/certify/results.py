@@ -54,7 +54,8 @@ def check_results(
     ]
     notes = tuple(note for part in parts for note in part.notes)
     differing = [part for part in parts if part.difference is not None]
-    if calls.is_slow:  # what follows from such calls is as uncertain as they are
+    # What follows from such calls is as uncertain as they are.
+    if calls.is_slow or calls.own_precision:
         differing = [
             replace(part, decided=part.decided and not math.isfinite(part.size))
             for part in differing
@@ -64,10 +65,15 @@ def check_results(
         further = part.further
         if part is not parts[0]:
             further = _choose_execution(part.size, calls, again=again, eager=eager)
-        return JudgedPoint(NAME, outcome, part.difference or "", details=notes), further
+        sentence = part.difference or ""
+        may_grow = calls.is_slow or (calls.equal and (again is not None or eager is not None))
+        if further is None and may_grow and not calls.exact and math.isfinite(part.size):
+            outcome = "undecided"
+            sentence += '; it may be grown rounding: certify it with backend="eager" in both states'
+        return JudgedPoint(NAME, outcome, sentence, details=notes), further
     if not is_shown and not any(part.shows_calls for part in parts):
         why = calls.mismatch or "not every compiled call returned what can be compared"
-        sentence = f"{why}; nothing that was printed or saved shows what calls computed"
+        sentence = f"{why}; nothing printed or saved shows what calls computed: print it"
         return JudgedPoint(NAME, "undecided", sentence, details=notes), None
     nouns = ("compiled call", "printed line", "final value")
     pairs = zip(parts, nouns, strict=True)
@@ -86,7 +92,7 @@ def _choose_execution(
     eager: ExecutedState | None,
 ) -> Execution | None:
     """Choose what could tell whether a difference in what the program makes of its calls counts."""
-    if calls.difference is not None:
+    if calls.difference is not None or calls.own_precision:
         return None
     if eager is None and not calls.exact and size <= get_cap(()):
         return "eager"
@@ -97,8 +103,8 @@ def _describe_calls(
     calls: CallComparison, *, again: Timeline | None, eager: Timeline | None
 ) -> ResultComparison:
     if calls.mismatch is not None:
-        if calls.other_precision:
-            return ResultComparison(difference=calls.mismatch)
+        if calls.other_precision or calls.own_precision:
+            return ResultComparison(difference=calls.mismatch, decided=not calls.own_precision)
         how = f"{calls.mismatch}: compared by what the program makes of them"
         return ResultComparison(notes=(how,))
     notes: list[str] = []

@@ -141,7 +141,7 @@ def _judge_totals(before: ExecutedState, after: ExecutedState) -> _Judged:
     if "blind" in (old.verdict, new.verdict):
         return (
             "undecided",
-            "the counts are not known: evidence of a run is missing or contradictory",
+            "the counts are not known: evidence of a run is missing; `show FOLDER` says which",
         )
     if not any(totals.values()):
         return "fails", "there is nothing to improve: " + ", ".join(f"0 {name}" for name in totals)

@@ -64,7 +64,7 @@ def command(options: CertifyOptions) -> int:
     announce(f"{states.base} against {states.new}")
     proof = make_proof(states, options, announce)
     whole = _make_document(states, proof)
-    shown = whole if options.everything else shorten_document(whole)
+    shown = whole if options.everything else shorten_document(whole, 1 if options.as_json else 4)
     _save(proof, whole)
     if options.as_json:  # small without spaces
         indent, separators = (1, None) if options.everything else (None, (",", ":"))

@@ -46,9 +46,9 @@ class CertificateDocument(Document, frozen=True, kw_only=True):
     points: tuple[JudgedPoint, ...]
 
 
-def shorten_document(document: CertificateDocument) -> CertificateDocument:
-    """Shorten a document to at most `MAX_BYTES`: without details, and with shorter texts."""
-    limit = MAX_BYTES // 4
+def shorten_document(document: CertificateDocument, times: int = 1) -> CertificateDocument:
+    """Shorten a document to `MAX_BYTES`, or so many times: without details, with shorter texts."""
+    limit = times * MAX_BYTES // 4
     while True:
         points = (
             replace(
@@ -68,7 +68,7 @@ def shorten_document(document: CertificateDocument) -> CertificateDocument:
             points=tuple(points),
         )
         size = len(json.dumps(convert_to_builtins(short), separators=(",", ":")))
-        if size <= MAX_BYTES or limit < _SHORTEST:
+        if size <= times * MAX_BYTES or limit < _SHORTEST:
             return short
         limit = limit * 3 // 4
 

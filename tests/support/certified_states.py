@@ -40,6 +40,7 @@ def calls(
     structure: str = STRUCTURE,
     process: int = 0,
     number: int = 0,
+    eager: tuple[int, ...] = (),
 ) -> CallsRecorded:
     """Calls of one callable that returned these; `number`: the callables before it."""
     rows = [value if isinstance(value, CallDigest) else digest(value) for value in values]
@@ -48,7 +49,7 @@ def calls(
         for row in rows
     )
     text = base64.b64encode(content).decode()
-    return replace(CallsRecorded(0.0, (function,), (structure,), text), process=process)
+    return replace(CallsRecorded(0.0, (function,), (structure,), text, eager), process=process)
 
 
 def printed(*lines: str, stream: str = "stdout") -> LinesPrinted:

@@ -78,6 +78,21 @@ def test_a_method_of_a_module_has_its_own_name():
     assert [name for name, _ in names_in(events)] == ["forward", "loss", "forward"]
 
 
+def test_calls_in_which_no_graph_ran_are_named():
+    """Behind a recompile limit, and where nothing is compiled."""
+
+    def triple(x):
+        return x * 3
+
+    run = compiled(triple, dynamic=False)
+    with watched(trial=PLAN) as events, torch._dynamo.config.patch(recompile_limit=1):
+        for size in (2, 3, 2):
+            run(torch.ones(size))
+        with torch.compiler.set_stance("force_eager"):
+            run(torch.ones(2))
+    assert [event.eager for event in events.of(wire.CallsRecorded)] == [(1, 3)]
+
+
 def raising(x):
     torch._dynamo.graph_break()
     raise ValueError(x.shape)

@@ -85,6 +85,17 @@ def test_a_function_that_is_wrong_for_one_size_alone_differs_there():
     assert differing == {(KIND, "size 6 → 1"), (KIND, "size 6 → 1, own backend")}
 
 
+def test_a_call_as_it_was_tells_what_it_is_given_before_it_writes_to_it():
+    def add(x, count):
+        return x.add_(count)
+
+    made, _, _ = vary(call_with(add, (torch.zeros(3, 2), 2)))
+    given = {label: one.given for (_, label), one in made.items() if one.given}
+    assert given == {"as it was": ("x: float32[3,2]", "count: int")}
+    one = made[KIND, "as it was"]
+    assert one.given_digests[0].magnitude != one.digest[0].magnitude
+
+
 def test_a_gradient_that_is_lost_shows_where_the_run_wants_none():
     def before(x, scale):
         return x.sin() * scale
@@ -439,7 +450,7 @@ def test_in_a_process_group_nothing_is_called(tmp_path):
     finally:
         distributed.destroy_process_group()
     assert not made
-    assert ended[0].left_out[0].startswith("every call: torch.distributed is in use")
+    assert ended[0].left_out[0].startswith("every call: processes of torch.distributed wait")
 
 
 def test_the_limit_of_seconds_holds(monkeypatch):

@@ -1,5 +1,7 @@
 """Every outermost compiled call is compared with its own."""
 
+import base64
+import struct
 from dataclasses import replace
 from typing import Any
 
@@ -7,7 +9,7 @@ import pytest
 
 from compilediag.certify.calls import CallComparison, compare_calls
 from compilediag.timeline.timeline import Process
-from compilediag_harness.wire import NOT_COMPARED, CallsRecorded, Location
+from compilediag_harness.wire import CALL_FORMAT, NOT_COMPARED, CallsRecorded, Location
 from tests.support.certified_states import FILE, calls, digest, state
 from tests.support.timelines import WHERE, process
 
@@ -79,6 +81,42 @@ def test_calls_that_correspond(
     before: list[CallsRecorded], after: list[CallsRecorded], corresponds: bool
 ) -> None:
     assert (compare(before, after).mismatch is None) == corresponds
+
+
+WIDE, NARROW = "(float64[])", "(float32[])"
+
+
+def make_mixed(eager: tuple[int, ...] = (0,)) -> list[CallsRecorded]:
+    """Calls in float64 where they are compiled, and then in float32."""
+    later = calls(3.0, structure=NARROW, number=1, eager=eager)
+    content = base64.b64encode(struct.pack(CALL_FORMAT, 0, 1, 3.0, 6.0, 1.0, 7)).decode()
+    return [calls(1.0, 2.0, structure=WIDE), replace(later, functions=(), calls=content)]
+
+
+@pytest.mark.parametrize(
+    ("structure", "words"),
+    [
+        (NARROW, "float64[] where compiled (call 0) and float32[] where eager (call 2)"),
+        (WIDE, "float32[] where eager (call 2) and float64[] where compiled (call 0)"),
+    ],
+)
+def test_a_dtype_that_depends_on_being_compiled_is_said_to_be_the_old_state_s(
+    structure: str, words: str
+) -> None:
+    """As where `np.log` of a number is traced: float64, and float32 behind a recompile limit."""
+    found = compare(make_mixed(), [calls(1.0, 2.0, 3.0, structure=structure)])
+    assert (found.own_precision, found.other_precision) == (True, False)
+    assert words in (found.mismatch or "")
+
+
+def test_a_dtype_of_the_new_state_alone_is_another_precision() -> None:
+    """One that no call of the old state has, and one that its compiled calls have as well."""
+    other = [calls(1.0, 2.0, 3.0, structure="(float16[])")]
+    assert compare(make_mixed(), other).other_precision
+    narrow = [calls(1.0, 2.0, 3.0, structure=NARROW)]
+    found = compare(make_mixed(eager=()), narrow)
+    assert (found.own_precision, found.other_precision) == (False, True)
+    assert compare([calls(1.0, 2.0, structure=WIDE)], make_mixed()).mismatch is not None
 
 
 def test_functions_are_numbered_on_from_record_to_record() -> None:

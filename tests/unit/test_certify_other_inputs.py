@@ -8,7 +8,7 @@ from compilediag.certify.calls import compare_calls
 from compilediag.certify.other_inputs import check_other_inputs, find_boundary
 from compilediag.certify.points import ExecutedState, JudgedPoint
 from compilediag_harness.wire import CallersSeen, Location, VaryingEnded
-from tests.support.certified_states import FILE, calls, state, varied
+from tests.support.certified_states import FILE, calls, digest, state, varied
 from tests.support.timelines import WHERE
 
 RENAMED = Location(FILE, 30, "renamed")
@@ -71,6 +71,33 @@ def test_a_call_that_differs_as_it_was_is_not_compared_with_other_inputs(value: 
     assert "it has other arguments, or reads what has changed since" in point.sentence
     wrong = state(*new.timeline.varied_calls[:3], varied("size 4 → 1", 2.0, number=4))
     assert judge(old, wrong).outcome == "fails"
+
+
+@pytest.mark.parametrize(
+    ("given", "value", "words"),
+    [
+        (("x: float32[4]", "k: int"), 1.0, "its argument k is given after only"),
+        (("x: float32[8]",), 1.0, "its argument x is float32[4] → float32[8]"),
+        (("x: float32[4]",), 1.5, "its argument x has other values (by 0.3 of its size)"),
+        (("x: float32[4]",), 1.0, "its arguments are equal: it reads state that differs"),
+        ((), 1.0, "it has other arguments, or reads what has changed since"),
+    ],
+)
+def test_why_a_call_differs_as_it_was_is_said(
+    given: tuple[str, ...], value: float, words: str
+) -> None:
+    old = varied("as it was", given=("x: float32[4]",), given_digests=(digest(1.0),))
+    digests = tuple(digest(value) for _ in given)
+    new = varied("as it was", 2.0, given=given, given_digests=digests)
+    assert words in judge(state(old, SIZE), state(new, SIZE)).sentence
+
+
+def test_why_no_call_was_made_again_is_said() -> None:
+    ends = (VaryingEnded(9.0, 1.0, ("every call: ranks wait; --no-vary leaves this out",)),)
+    point = judge(state(), state(varying_ends=ends))
+    assert point.sentence.endswith(
+        "in both states: every call: ranks wait; --no-vary leaves this out"
+    )
 
 
 @pytest.mark.parametrize(

@@ -224,7 +224,9 @@ def test_every_changed_line_ran() -> None:
 def test_lines_that_did_not_run_are_named() -> None:
     point = check_exercised(run(3, 12), LINES)
     assert point.outcome == "undecided"
-    assert point.sentence == "proved for what ran: 1 of 3 changed lines; not run: app.py:4, 9"
+    assert point.sentence == (
+        "proved for what ran: 1 of 3 changed lines; not run (--also could): app.py:4, 9"
+    )
 
 
 def test_beside_what_was_removed_something_has_to_run() -> None:

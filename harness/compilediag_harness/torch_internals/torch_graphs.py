@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import threading
 import types
 from typing import Any
 
@@ -57,6 +58,8 @@ class GraphCounter:
 
     def __init__(self) -> None:
         self.graphs: list[CapturedGraph] = []
+        self.ran_in: set[int] = set()
+        """Threads in which one was called; who reads it takes its own out."""
         # Invariant: weak: what was compiled goes when Dynamo drops it.
         self._by_callable = WeakByIdentity[Any, CapturedGraph]()
         self._undo: list[Remover] = []
@@ -96,6 +99,7 @@ class GraphCounter:
         captured = self._by_callable.get(_get_owner(function))
         if captured is not None:
             captured.calls += 1
+            self.ran_in.add(threading.get_ident())
 
 
 def _get_owner(function: Any) -> Any:

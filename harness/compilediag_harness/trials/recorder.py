@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any
 
 from compilediag_harness.base.session import Session, fork_handlers
-from compilediag_harness.torch_internals.torch_graphs import GraphCounter
+from compilediag_harness.torch_internals.torch_graphs import NOT_COUNTED, GraphCounter
 from compilediag_harness.trials.call_digest import CallDigester, DigestBatch, PendingDigest
 from compilediag_harness.wire import (
     CALL_FORMAT,
@@ -37,8 +37,8 @@ TOO_MANY = f"{NOT_COMPARED}too many callables or structures"
 MAX_OPERATIONS = 64
 """Opaque operations of one graph that are named."""
 
-_Call = tuple[int, int, PendingDigest]
-"""Callable and structure by their numbers, and the digest."""
+_Call = tuple[int, int, PendingDigest, bool]
+"""Callable and structure by their numbers, the digest, and whether a graph ran."""
 
 
 class Recorder:
@@ -93,6 +93,9 @@ class Recorder:
         with self._lock:
             if not self._started:
                 self._start()
+            thread = threading.get_ident()
+            ran = thread in self.graphs.ran_in
+            self.graphs.ran_in.discard(thread)
             key = place, threading.current_thread().name
             if key not in self._functions and len(self._functions) == MAX_NUMBERED:
                 key, pending = next(iter(self._functions)), PendingDigest(TOO_MANY)
@@ -100,7 +103,7 @@ class Recorder:
                 pending = PendingDigest(TOO_MANY)
             function = self._functions.setdefault(key, len(self._functions))
             structure = self._structures.setdefault(pending.structure, len(self._structures))
-            self._calls.append((function, structure, pending))
+            self._calls.append((function, structure, pending, ran))
             if len(self._calls) >= BATCH:
                 self._begin_batch()
                 self._emit_batches(wait=False)
@@ -110,7 +113,7 @@ class Recorder:
         if cuda is not None and cuda.is_initialized() and cuda.is_current_stream_capturing():
             return  # nothing may be copied: the next call tries again
         calls, self._calls = self._calls, []
-        self._batches.append((calls, DigestBatch([pending for _, _, pending in calls])))
+        self._batches.append((calls, DigestBatch([pending for _, _, pending, _ in calls])))
 
     def _emit_batches(self, *, wait: bool) -> None:
         """Emit the batches that are there, in their order."""
@@ -118,13 +121,16 @@ class Recorder:
             calls, batch = self._batches.popleft()
             rows = [
                 struct.pack(CALL_FORMAT, *numbers, d.total, d.weighted, d.magnitude, d.exact)
-                for (*numbers, _), d in zip(calls, batch.read(), strict=True)
+                for (*numbers, _, _), d in zip(calls, batch.read(), strict=True)
             ]
             functions = tuple(place for place, _ in islice(self._functions, self._written[0], None))
             structures = tuple(islice(self._structures, self._written[1], None))
             self._written = len(self._functions), len(self._structures)
             content = base64.b64encode(b"".join(rows)).decode()
-            self._session.emit(CallsRecorded(self._session.now(), functions, structures, content))
+            counted = all(graph.calls != NOT_COUNTED for graph in self.graphs.graphs)
+            eager = tuple(at for at, (*_, ran) in enumerate(calls) if counted and not ran)
+            now = self._session.now()
+            self._session.emit(CallsRecorded(now, functions, structures, content, eager))
 
     def finish(self) -> None:
         """Emit what is held at the end. Waits for the device."""

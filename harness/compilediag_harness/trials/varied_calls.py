@@ -74,7 +74,7 @@ def vary_calls(session: Session, torch: Any, keeper: CallKeeper, vary_s: float, 
     left_out = dict(keeper.left_out)
     reason = torch_replay.find_device_problem(torch)
     if _is_distributed(torch):
-        reason = "torch.distributed is in use, whose processes wait for each other"
+        reason = "processes of torch.distributed wait for each other; --no-vary leaves this out"
     try:
         if reason is not None:
             left_out[f"every call: {reason}"] = None
@@ -212,6 +212,8 @@ class _Varier:
         backend = torch_replay.force_backend(torch, "eager") if forced else contextlib.nullcontext()
         before = torch_compiles.read_counter("stats", "unique_graphs") or 0
         pending, names, raised = None, "", None
+        leaves = call.leaves if variation is AS_IT_WAS else ()
+        given = [self._digester.begin(leaf) for leaf in leaves]  # before it is written to
         try:
             inputs, arguments = self._build_arguments(call, variation)
             # `held` keeps what is replaced alive: nothing new gets its id.
@@ -231,7 +233,9 @@ class _Varier:
             first = str(error).partition("\n")[0]
             raised = clip(f"{get_class(error).__name__}: {first}", MAX_REASON)
         compiles = (torch_compiles.read_counter("stats", "unique_graphs") or 0) - before
+        texts = (f"{path}: {its.structure}" for path, its in zip(call.paths, given, strict=False))
         event = self._make_event(varied, raised=raised, compiles=compiles)
+        event = replace(event, given=tuple(texts), given_digests=tuple(read_digests(given)))
         if pending is None:
             return event
         return replace(

@@ -58,6 +58,8 @@ class CallsRecorded(Event):
     nothing is; "raised Type" is a call that raised, with a digest of zeros."""
     calls: str
     """Of each call its `CALL_FORMAT`, one after the other, as base64."""
+    eager: tuple[int, ...] = ()
+    """Those of them, from 0, in which no graph ran."""
 
 
 @event
@@ -152,6 +154,9 @@ class CallVaried(Event):
     """Type and first line of the exception."""
     compiles: int
     """Graphs that were captured for it."""
+    given: tuple[str, ...] = ()
+    """Of a call as it was: the path of each argument, ": " and its structure."""
+    given_digests: tuple[CallDigest, ...] = ()
 
 
 @event
