@@ -149,16 +149,18 @@ def _judge_totals(before: ExecutedState, after: ExecutedState) -> _Judged:
         return "fails", f"something got worse: {growth}"
     if (hidden := _find_hidden(before, after)) is not None:
         return hidden
-    if (fewer := _find_fewer_calls(before.timeline, after.timeline)) is not None:
-        return "undecided", f"the counts cannot be compared: {fewer}"
     fell = {name: count for name, count in totals.items() if changed[name] < count}
+    falls = ", ".join(f"{name} {count} → {changed[name]}" for name, count in fell.items())
+    if (fewer := _find_fewer_calls(before.timeline, after.timeline)) is not None:
+        counts = f"the counts ({falls})" if falls else "the counts"
+        return "undecided", f"{counts} cannot be compared: {fewer}"
     if not fell:
         return _judge_guards(old, new)
     if {*fell} == {"recompiles"} and new.compile.compiles >= old.compile.compiles:
         compiles = f"{old.compile.compiles} → {new.compile.compiles}"
         first = "what recompiled is compiled for a first time elsewhere"
         return "undecided", f"fewer recompiles, but as many compiles ({compiles}): {first}"
-    return "holds", ", ".join(f"{name} {count} → {changed[name]}" for name, count in fell.items())
+    return "holds", falls
 
 
 def _find_hidden(before: ExecutedState, after: ExecutedState) -> _Judged | None:

@@ -199,11 +199,13 @@ def _report_verdict(outcome: Outcome, options: RunOptions) -> None:
     assert receipt is not None
     place = outcome.run_dir if outcome.moved else options.output
     suffix = format_suffix(place) if outcome.receipt_path else ""
-    printed = False
+    from compilediag.runs.certify.recorded import has_changed_since
+
+    printed, changed = False, has_changed_since(receipt)
     if options.as_json or options.json_file is not None:
         from compilediag.views.next_command import choose_command
 
-        following = f"compilediag {choose_command(receipt, suffix)}"
+        following = f"compilediag {choose_command(receipt, suffix, changed=changed)}"
         text = format_json({**msgspec.to_builtins(receipt), "next": following})
         printed = options.as_json and _print_json(text)
         if options.json_file is not None:
@@ -226,11 +228,14 @@ def _report_verdict(outcome: Outcome, options: RunOptions) -> None:
             write_message(f"--html={options.html}: {error}")
     if printed or options.quiet:
         return
+    screen = get_render_options(sys.stderr)
     if receipt.cadence is None:
         from compilediag.views.verdict import render
+
+        write_stderr(render(receipt, screen, suffix=suffix, changed=changed))
     else:
         render = extension_points.load(extension_points.CADENCE_VIEW, "the table of a probe")
-    write_stderr(render(receipt, get_render_options(sys.stderr), suffix=suffix))
+        write_stderr(render(receipt, screen, suffix=suffix))
 
 
 def _print_json(text: str) -> bool:

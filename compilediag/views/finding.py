@@ -59,7 +59,8 @@ def render_finding(
     facts += [("guard", options.clean(text, 2000 if whole else 160)) for text in guards if text]
     facts += _list_proof(finding, options)[: None if whole else MAX_LISTED]
     target = lookups.format_target(receipt)
-    facts.append(("your edit", f"compilediag certify -- {options.clean(target, 300)}"))
+    line = f"compilediag certify -- {options.clean(target, 300)}"
+    facts.append(("your edit", f"{line} (one execution less where this run had --record)"))
     facts.append(("its rule", f"compilediag explain {options.clean(finding.rule, 8)}"))
     width = max(_LABEL_WIDTH, *(measure_width(label) + 2 for label, _ in facts))
     compiles = lookups.list_compiles(finding, receipt)

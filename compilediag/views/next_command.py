@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from compilediag.diagnosis.codes import BLIND, WRITTEN
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
@@ -10,10 +12,11 @@ from compilediag.views import lookups
 from compilediag.views.headline import is_training_alone, list_trainer_figures
 
 
-def choose_command(receipt: Receipt, suffix: str) -> str:
+def choose_command(receipt: Receipt, suffix: str, *, changed: bool = False) -> str:
     """Choose the command, without the program's name; `suffix` is what commands need to find this
-    receipt again, such as a blank and its path."""
-    chosen = lookups.list_main_findings(receipt)
+    receipt again, such as a blank and its path. `changed`: there is a recorded run of the same
+    command line with other sources, with which nothing compared its results yet."""
+    chosen, target = lookups.list_main_findings(receipt), lookups.format_target(receipt)
     blind = [finding.rule for finding in receipt.findings if finding.rule in BLIND]
     if receipt.verdict == "blind" and not chosen:
         shown = list_trainer_figures(receipt) or is_training_alone(receipt)
@@ -21,8 +24,9 @@ def choose_command(receipt: Receipt, suffix: str) -> str:
         return f"show --steps{suffix}" if shown else command
     if not chosen:
         whole = receipt.verdict == "clean" and receipt.status == "complete"
+        if whole and target != lookups.UNKNOWN_TARGET and (changed or _is_unproved(receipt)):
+            return f"certify -- {target}"
         return f"gate --update{suffix}" if whole else "doctor"
-    target = lookups.format_target(receipt)
     tried = receipt.status == "complete"
     tried = tried and any(
         (finding.next or "").startswith("compilediag fix") for _, finding in chosen
@@ -34,6 +38,12 @@ def choose_command(receipt: Receipt, suffix: str) -> str:
     if not suffix and receipt.write_tracing is None and _is_out_of_sight(chosen[0][1], receipt):
         return f"run --trace-writes {target}"
     return f"explain {chosen[0][0]}{suffix}"
+
+
+def _is_unproved(receipt: Receipt) -> bool:
+    """True for the new state of a certificate that is not proved."""
+    certificate: Any = receipt.extensions.get("certificate")
+    return isinstance(certificate, dict) and certificate.get("verdict") != "proved"
 
 
 def _is_out_of_sight(finding: FindingRecord, receipt: Receipt) -> bool:

@@ -51,11 +51,13 @@ def render(
     *,
     complete: bool = False,
     suffix: str = "",
+    changed: bool = False,
 ) -> str:
     """Render the verdict screen with a newline at its end; at least `MIN_WIDTH` columns are used.
 
     With `complete` every finding, however many lines that takes (`show --all`). `suffix` is what
-    the next commands need to find this receipt again, such as its path.
+    the next commands need to find this receipt again, such as its path; `changed` is that of
+    `choose_command`.
     """
     options = replace(options, width=max(options.width, MIN_WIDTH))
     head = _render_head(receipt, options)
@@ -74,7 +76,8 @@ def render(
         tail += options.wrap(sentence, "  also: ")
     if receipt.ranks is not None and has_several_ranks(receipt):
         tail += options.wrap(f"each rank: compilediag show --ranks{suffix}", "  also: ")
-    tail += options.wrap_commands([options.clean(choose_command(receipt, suffix), 400)])
+    following = choose_command(receipt, suffix, changed=changed)
+    tail += options.wrap_commands([options.clean(following, 400)])
     # The findings, as many as fit; then how to see the others. With `complete` all of them, and the
     # last lines that a failed program printed.
     table = render_lines(build_varied(receipt, options, complete=complete), options)

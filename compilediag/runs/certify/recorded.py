@@ -32,6 +32,7 @@ from compilediag.runs.supervised.assemble import (
     select_recorded_variables,
 )
 from compilediag.runs.supervised.child import Outcome
+from compilediag.runs.supervised.run import CACHE_VARIABLES
 from compilediag.runs.supervised.run_options import RunOptions
 from compilediag.runs.supervised.target import parse_target
 from compilediag.runs.trials.trial import describe_problem, run_with_plan
@@ -178,6 +179,17 @@ def find_recorded_run(words: Sequence[str]) -> RecordedRun | None:
     return None
 
 
+def has_changed_since(receipt: Receipt) -> bool:
+    """True if sources of a run are not those of the newest recorded run of the same command line,
+    which `certify` compares with."""
+    recorded = find_recorded_run(receipt.header.run.argv_redacted)
+    if recorded is None:
+        return False
+    now = receipt.header.provenance.source_sha256
+    before = recorded.receipt.header.provenance.source_sha256
+    return any(now.get(name, digest) != digest for name, digest in before.items())
+
+
 def explain_other_conditions(recorded: RecordedRun, environ: Mapping[str, str]) -> str | None:
     """Explain why a run cannot stand for an execution of its state now; None where it can."""
     receipt, recording = recorded.receipt, recorded.recording
@@ -187,7 +199,8 @@ def explain_other_conditions(recorded: RecordedRun, environ: Mapping[str, str]) 
     if any(lost.records_lost.values()) or lost.journal_torn_tail:
         return "records of the recorded run were lost"
     now, before = _digest_variables(environ), recording.variables
-    for name in sorted({*now, *before} - {HASH_SEED}):
+    # A compile cache changes no result, and `certify` has empty ones of its own.
+    for name in sorted({*now, *before} - {HASH_SEED, *CACHE_VARIABLES}):
         if now.get(name) != before.get(name):
             return f"{name} is not what it was in the recorded run"
     if environ.get(HASH_SEED, recording.hash_seed) != recording.hash_seed:
