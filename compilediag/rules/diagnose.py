@@ -65,6 +65,7 @@ ALL_RULES: tuple[Rule, ...] = (
     *RECOMPILE_RULES,
     limits.find_combinations,
     objects.find_unguarded_changes,
+    objects.find_lost_effects,
     *limits.RULES,
     modes.find_autograd_recaptures,
     size_lines.find_violated_constraints,

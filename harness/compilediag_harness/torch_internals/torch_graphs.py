@@ -1,4 +1,5 @@
-"""Graphs that Dynamo hands to the backend: their operations, and how often each was called.
+"""Graphs that Dynamo hands to the backend: their operations, how often each was called, and which
+effects of the code they lack.
 
 What the backend returns stays as it is. Dynamo puts it behind `torch.compiler.disable`, whose
 wrapper reports its calls.
@@ -8,12 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import operator
 import threading
 import types
+from collections.abc import Callable
 from typing import Any
 
 from compilediag_harness.base.object_graph import WeakByIdentity, get_class
-from compilediag_harness.torch_internals import torch_calls
+from compilediag_harness.torch_internals import torch_calls, torch_cudagraphs
 from compilediag_harness.torch_internals.torch_names import (
     Remover,
     call_beside,
@@ -27,6 +30,7 @@ OUTPUT_GRAPH = "torch._dynamo.output_graph"
 _INSIDE = "_torchdynamo_orig_callable"
 
 _CALLS = ("call_function", "call_method", "call_module")
+_GIVEN = ("placeholder", "get_attr")
 
 _NAMESPACES = (
     *("aten", "prims", "prim", "higher_order", "inductor", "profiler", "rngprims", "streams"),
@@ -51,6 +55,77 @@ class CapturedGraph:
     opaque: tuple[str, ...]
     """Operations whose definition is no part of the graph."""
     calls: int = NOT_COUNTED
+
+
+def watch_left_out_writes(callback: Callable[[str, str, Location | None], None]) -> Remover | None:
+    """Call `callback(source, operation, where)` with each operation in place that torch takes out
+    of a graph with the floats it made constants: of a tensor without dimensions of float64 on the
+    host, if nothing uses the result. 2.13 does, 2.15 does not."""
+    writes: list[tuple[Any, str, str]] = []
+
+    # Invariant: neither raises, and Dynamo compiles one frame at a time (`compile_lock`).
+    def remember_writes(output: Any, *_: Any, **__: Any) -> None:
+        writes.clear()
+        with contextlib.suppress(Exception):  # of another torch
+            writes.extend(_list_unused_writes(output))
+
+    def report_missing(_: Any, output: Any, *__: Any, **___: Any) -> None:
+        left = set[Any](output.graph.nodes) if writes else ()
+        for node, source, operation in writes:
+            if node not in left:
+                callback(source, operation, torch_cudagraphs.find_user_line(node))
+        writes.clear()
+
+    owner = lookup(get_imported(OUTPUT_GRAPH), "OutputGraph")
+    removal = "remove_tensorify_specialized_graphargs"
+    return call_beside(owner, removal, before=remember_writes, after=report_missing)
+
+
+def _list_unused_writes(output: Any) -> list[tuple[Any, str, str]]:
+    """List the nodes that write in place into a tensor of the program and whose result nothing
+    uses, each with the tensor's source and the operation."""
+    writes: list[tuple[Any, str, str]] = []
+    nodes = [node for node in output.graph.nodes if node.op in _CALLS and not node.users]
+    for node in nodes:
+        name = node.target if isinstance(node.target, str) else node.target.__name__
+        in_operator = name.startswith("i") and hasattr(operator, name)  # `t += 1` is `iadd`
+        if not (name.endswith("_") or in_operator or "out" in node.kwargs):
+            continue
+        # What is done in place returns the tensor itself, also when torch traces.
+        written = node.meta.get("example_value")
+        for given in output.graph.nodes if written is not None else ():
+            if given.op in _GIVEN and given.meta.get("example_value") is written:
+                # What an optimizer holds is an attribute of the graph.
+                argument = given.meta.get("grapharg")
+                source = argument.source if argument else output.param_name_to_source[given.target]
+                writes.append((node, _get_name(source), name))
+    return writes
+
+
+def watch_draws(callback: Callable[[str, str, bool, Any], None]) -> Remover | None:
+    """Call `callback(source, operation, drawn, stack)` with each call of a method of the program's
+    `random.Random` that Dynamo traces. `drawn`: it goes on from the state of this moment at every
+    call of the graph (2.13 and 2.14; pytorch issue 145445). Others may set that state."""
+
+    def report_call(_: Any, generator: Any, tx: Any, name: str, *__: Any, **___: Any) -> None:
+        with contextlib.suppress(Exception):  # of another torch
+            if generator.source is not None:
+                calls = tx.output.random_calls
+                state = calls and name not in _STATE and "state" in calls[-1][0].__code__.co_freevars
+                stack = get_imported("torch._guards").TracingContext.extract_stack()
+                callback(_get_name(generator.source), name, bool(state), stack)
+
+    variable = lookup(get_imported("torch._dynamo.variables.misc"), "RandomVariable")
+    return call_beside(variable, "call_method", after=report_call)
+
+
+_STATE = ("seed", "getstate", "setstate")
+"""Methods of `random.Random` that draw nothing."""
+
+
+def _get_name(source: Any) -> str:
+    name = source.name  # a method before 2.10
+    return str(name() if callable(name) else name)
 
 
 class GraphCounter:

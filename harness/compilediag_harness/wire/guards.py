@@ -250,6 +250,23 @@ class UnguardedChanged(StepEvent):
 
 
 @event
+class EffectLost(StepEvent):
+    """Guarded code does not have an effect of the code that it was made from; torch says nothing.
+    """
+
+    compile_id: str
+    epoch: int
+    source: str
+    """The guard's source of what has the effect: a tensor, or a `random.Random`."""
+    operation: str
+    """"copy_", "iadd"; of a `random.Random` what draws, such as "randint"."""
+    drawn: bool
+    """True for a draw, which each call of the graph repeats; False for an operation in place,
+    which the graph leaves out."""
+    where: Location | None
+
+
+@event
 class Witnessed(StepEvent):
     """Write tracing: the program's lines were followed to see who changes what is guarded."""
 
