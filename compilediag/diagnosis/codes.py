@@ -183,6 +183,8 @@ LIMIT = frozenset(("CD151", "CD152"))
 """Codes of the recompile limit: near it, and at it."""
 EAGER = frozenset(("CD152", "CD154", "CD210", "CD904"))
 """Codes of frames that run eager, whatever for: each names its frame by its place."""
+WRONG = frozenset(("CD119", "CD652"))
+"""Codes of compiled code that does not do what the code does, without a word from torch."""
 OUTLOOK = frozenset(("CD150", "CD151"))
 """Codes of what has not happened yet: an armed guard, a forecast."""
 BLIND = frozenset(code for code, code_info in REGISTER.items() if code_info.blinds)

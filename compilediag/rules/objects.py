@@ -220,11 +220,13 @@ def find_lost_effects(timeline: Timeline) -> Iterable[Finding]:
         by_name.setdefault((name.partition("[list(dict.keys(")[0], effect.drawn), []).append(effect)
     for (name, drawn), effects in by_name.items():
         first, advice = effects[0], REPEATED if drawn else LEFT_OUT
-        done = f"`{first.operation}` of a random.Random" if drawn else f"in-place `{first.operation}`"
+        title = f"in-place `{first.operation}` left out of the graph"
+        if drawn:
+            title = f"`{first.operation}` of a random.Random draws once for all calls"
         yield make_finding(
             timeline,
             "CD652",
-            f"{done} {'draws once for all calls' if drawn else 'left out of the graph'}",
+            title,
             advice.fix,
             caveat=advice.caveat,
             variable=name,

@@ -16,7 +16,7 @@ _SETS_STATE = ("seed", "setstate")
 
 
 class LostEffectCollector:
-    """Collects the effects that the attempt in progress loses, and reports those of guarded code."""
+    """Collects effects that the attempt in progress loses, and reports those of guarded code."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -27,7 +27,7 @@ class LostEffectCollector:
         """torch leaves an operation in place out of a graph."""
         self._record(source, operation, drawn=False, where=where)
 
-    def record_random_call(self, source: str, operation: str, drawn: bool, stack: Any) -> None:  # noqa: FBT001
+    def record_random_call(self, source: str, operation: str, drawn: bool, stack: Any) -> None:
         """Dynamo traces a call of a method of a `random.Random`."""
         if drawn or operation in _SETS_STATE:
             where = find_innermost_user_line(stack)
@@ -47,7 +47,7 @@ class LostEffectCollector:
         effects, session = self._effects, self._session
         if self._attempt == (compile_id, get_attempt()):
             own = {source for source, operation, *_ in effects if operation in _SETS_STATE}
-            for source, *effect in effects:
-                if source not in own:
-                    session.emit_in_step(EffectLost, compile_id, session.epoch, source, *effect)
+            for effect in effects:
+                if effect[0] not in own:
+                    session.emit_in_step(EffectLost, compile_id, session.epoch, *effect)
         self._effects = {}

@@ -110,10 +110,11 @@ def watch_draws(callback: Callable[[str, str, bool, Any], None]) -> Remover | No
     def report_call(_: Any, generator: Any, tx: Any, name: str, *__: Any, **___: Any) -> None:
         with contextlib.suppress(Exception):  # of another torch
             if generator.source is not None:
-                calls = tx.output.random_calls
-                state = calls and name not in _STATE and "state" in calls[-1][0].__code__.co_freevars
-                stack = get_imported("torch._guards").TracingContext.extract_stack()
-                callback(_get_name(generator.source), name, bool(state), stack)
+                made: Any = tx.output.random_calls[-1:] if name not in _STATE else ()
+                drawn = any("state" in function.__code__.co_freevars for function, *_ in made)
+                guards: Any = get_imported("torch._guards")
+                stack = guards.TracingContext.extract_stack()
+                callback(_get_name(generator.source), name, drawn, stack)
 
     variable = lookup(get_imported("torch._dynamo.variables.misc"), "RandomVariable")
     return call_beside(variable, "call_method", after=report_call)

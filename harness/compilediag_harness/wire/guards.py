@@ -251,8 +251,7 @@ class UnguardedChanged(StepEvent):
 
 @event
 class EffectLost(StepEvent):
-    """Guarded code does not have an effect of the code that it was made from; torch says nothing.
-    """
+    """Guarded code lacks an effect of the code that it was made from; torch says nothing."""
 
     compile_id: str
     epoch: int
