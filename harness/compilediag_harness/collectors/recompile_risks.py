@@ -9,6 +9,9 @@ other code flips between steps, and to guards on arguments, whose next values ar
 Hooks and methods put on a compiled module after its compile, which no guard sees: they never run.
 Looked for at growing intervals, and at the end. Hooks are read, never wrapped: a compiled frame is
 guarded on the hook objects themselves.
+
+Effects of the code that a graph lacks from the start, with no word from torch: operations in place
+that are left out, and random numbers that every call repeats.
 """
 
 from __future__ import annotations
@@ -29,7 +32,15 @@ from compilediag_harness.collectors.leaf_checks import LeafChecks
 from compilediag_harness.steps.disabled_calls import get_code
 from compilediag_harness.torch_internals import torch_api, torch_guards
 from compilediag_harness.torch_internals.torch_api import is_disabled
-from compilediag_harness.wire import HazardsChecked, HooksFound, Location, UnguardedChanged
+from compilediag_harness.torch_internals.torch_compiles import get_attempt, get_compile_id
+from compilediag_harness.wire import (
+    EffectLost,
+    HazardsChecked,
+    HooksFound,
+    Location,
+    UnguardedChanged,
+    clip,
+)
 
 BUDGET_S = 0.05
 """CPU seconds of all checks after one step: what is left out does not depend on the load."""
@@ -213,3 +224,46 @@ class UnguardedChangeCollector:
                         rows[kind, path or type(root).__name__, where, disabled] = None
         if rows:
             self._session.emit(HooksFound(self._session.now(), *zip(*rows, strict=True)))
+
+
+_MAX_EFFECTS = 64
+"""Most of one attempt."""
+_SETS_STATE = ("seed", "setstate")
+
+
+class LostEffectCollector:
+    """Collects effects that the attempt in progress loses, and reports those of guarded code."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._attempt: tuple[str, int] | None = None
+        self._effects: dict[tuple[str, str, bool, Location | None], None] = {}
+
+    def record_write(self, source: str, operation: str, where: Location | None) -> None:
+        """torch leaves an operation in place out of a graph."""
+        self._record(source, operation, drawn=False, where=where)
+
+    def record_random_call(self, source: str, operation: str, drawn: bool, stack: Any) -> None:
+        """Dynamo traces a call of a method of a `random.Random`."""
+        if drawn or operation in _SETS_STATE:
+            where = source_locations.find_innermost_user_line(stack)
+            self._record(source, operation, drawn=drawn, where=where)
+
+    def _record(self, source: str, operation: str, *, drawn: bool, where: Location | None) -> None:
+        with self._session.catch_faults("lost effect"):
+            attempt = get_compile_id(), get_attempt()
+            if attempt != self._attempt:  # a restart traces anew, and may find none
+                self._attempt, self._effects = attempt, {}
+            if len(self._effects) < _MAX_EFFECTS:
+                self._effects[clip(source, 512), clip(operation, 64), drawn, where] = None
+
+    def report(self, compile_id: str) -> None:
+        """Guarded code exists. Where the code sets the state of a `random.Random` itself, draws may
+        repeat in eager too: nothing is said of that one."""
+        effects, session = self._effects, self._session
+        if self._attempt == (compile_id, get_attempt()):
+            own = {source for source, operation, *_ in effects if operation in _SETS_STATE}
+            for effect in effects:
+                if effect[0] not in own:
+                    session.emit_in_step(EffectLost, compile_id, session.epoch, *effect)
+        self._effects = {}

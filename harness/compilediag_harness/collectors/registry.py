@@ -17,9 +17,9 @@ from compilediag_harness.collectors.compiles import CompileCollector, SizeGuardC
 from compilediag_harness.collectors.cudagraphs import CudagraphCollector
 from compilediag_harness.collectors.guard_facts import Baselines
 from compilediag_harness.collectors.logs import LogCollector
-from compilediag_harness.collectors.lost_effects import LostEffectCollector
 from compilediag_harness.collectors.memory import DeviceMemory
 from compilediag_harness.collectors.recompile_risks import (
+    LostEffectCollector,
     RecompileRiskCollector,
     UnguardedChangeCollector,
 )
