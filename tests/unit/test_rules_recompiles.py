@@ -163,7 +163,7 @@ def test_lost_effects() -> None:
     are all the state."""
     where = Location("/home/u/train.py", 40, "forward")
     state = "L['self'].state[list(dict.keys(L['self'].state))[0]]['step']"
-    written = EffectLost(1.0, 2, "0/0", 0, "L['self']._buffers['low']", "copy_", False, where)  # noqa: FBT003
+    written = EffectLost(1.0, 2, "0/0", 0, "L['self']._buffers['low']", "copy_", False, where)
     effects = (
         written,
         replace(written, compile_id="0/1", operation="add_", step=4),
