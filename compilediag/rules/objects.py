@@ -198,14 +198,13 @@ def find_unguarded_changes(timeline: Timeline) -> Iterable[Finding]:
 
 
 LEFT_OUT = Advice(
-    "torch leaves what is done in place to a 0-dim float64 tensor on the CPU out of the graph, if "
-    "nothing uses the result: assign a new tensor, make it float32 or of shape (1,), or leave the "
-    "function eager",
+    "torch drops what is done in place to a 0-dim float64 tensor on the CPU where nothing uses the "
+    "result: assign a new tensor, make it float32 or of shape (1,), or leave the function eager",
     "torch 2.13 does so, 2.15 does not; float32 has fewer digits",
 )
 REPEATED = Advice(
-    "torch draws once, while it compiles, and each call of the graph repeats that: draw before the "
-    "compiled call and pass a tensor, or draw with torch.rand",
+    "torch draws once, while it compiles, and each call of the graph repeats that: draw before it "
+    "and pass a tensor, or draw with torch.rand",
     "torch 2.13 and 2.14 do so; torch.rand draws other numbers",
 )
 

@@ -113,6 +113,7 @@ WORDS = [
     ("len(l) == 1", "CD108", "type, length and set of keys"),
     ("self.k == 2", "CD104", "let a tensor hold it"),
     ("self.mode == 'a'", "CD104", "each value"),
+    ("not hasattr(self, 'frac')", "CD104", "each value"),
     ("tensor 'x' size mismatch at index 1. expected 4, actual 5", "CD105", "mark it dynamic"),
     ("_dynamo_dynamic_indices not a subset: runtime {0}", "CD105", "before the first"),
     ("tensor 'x' dtype mismatch. expected Float, actual Double", "CD106", "one dtype"),

@@ -33,6 +33,7 @@ from compilediag_harness.steps.disabled_calls import get_code
 from compilediag_harness.torch_internals import torch_api, torch_guards
 from compilediag_harness.torch_internals.torch_api import is_disabled
 from compilediag_harness.torch_internals.torch_compiles import get_attempt, get_compile_id
+from compilediag_harness.torch_internals.torch_graphs import SETS_STATE
 from compilediag_harness.wire import (
     EffectLost,
     HazardsChecked,
@@ -42,6 +43,7 @@ from compilediag_harness.wire import (
     clip,
 )
 
+_MAX_EFFECTS = 64
 BUDGET_S = 0.05
 """CPU seconds of all checks after one step: what is left out does not depend on the load."""
 
@@ -226,11 +228,6 @@ class UnguardedChangeCollector:
             self._session.emit(HooksFound(self._session.now(), *zip(*rows, strict=True)))
 
 
-_MAX_EFFECTS = 64
-"""Most of one attempt."""
-_SETS_STATE = ("seed", "setstate")
-
-
 class LostEffectCollector:
     """Collects effects that the attempt in progress loses, and reports those of guarded code."""
 
@@ -239,17 +236,8 @@ class LostEffectCollector:
         self._attempt: tuple[str, int] | None = None
         self._effects: dict[tuple[str, str, bool, Location | None], None] = {}
 
-    def record_write(self, source: str, operation: str, where: Location | None) -> None:
-        """torch leaves an operation in place out of a graph."""
-        self._record(source, operation, drawn=False, where=where)
-
-    def record_random_call(self, source: str, operation: str, drawn: bool, stack: Any) -> None:
-        """Dynamo traces a call of a method of a `random.Random`."""
-        if drawn or operation in _SETS_STATE:
-            where = source_locations.find_innermost_user_line(stack)
-            self._record(source, operation, drawn=drawn, where=where)
-
-    def _record(self, source: str, operation: str, *, drawn: bool, where: Location | None) -> None:
+    def record(self, source: str, operation: str, drawn: bool, where: Location | None) -> None:
+        """What `torch_graphs` watches happened; never raises."""
         with self._session.catch_faults("lost effect"):
             attempt = get_compile_id(), get_attempt()
             if attempt != self._attempt:  # a restart traces anew, and may find none
@@ -261,8 +249,8 @@ class LostEffectCollector:
         """Guarded code exists. Where the code sets the state of a `random.Random` itself, draws may
         repeat in eager too: nothing is said of that one."""
         effects, session = self._effects, self._session
+        own = {source for source, operation, *_ in effects if operation in SETS_STATE}
         if self._attempt == (compile_id, get_attempt()):
-            own = {source for source, operation, *_ in effects if operation in _SETS_STATE}
             for effect in effects:
                 if effect[0] not in own:
                     session.emit_in_step(EffectLost, compile_id, session.epoch, *effect)

@@ -111,7 +111,6 @@ class CollectorSet:
         # Invariant: hooks of one module are installed in this order and removed in the reverse one
         # (`Attachment.uninstall`), since two of them may wrap the same function.
         caches, logs, compiles, sizes = self._caches, self.logs, self._compiles, self._sizes
-        effects = self._lost_effects
         safe, tracer = logs.catch_faults_in, self._write_tracer
         loaded, written = (caches.record_load, caches.record_call), caches.record_write
         resumed = tracer and partial(torch_compiles.watch_compile_ends, tracer.resume_after_compile)
@@ -136,8 +135,11 @@ class CollectorSet:
             (CONVERT_FRAME, partial(torch_logs.watch_skipped_frames, safe(logs.record_skip))),
             (CONVERT_FRAME, partial(torch_logs.watch_recompile_limit, safe(logs.record_limit))),
             (SYMBOLIC_CONVERT, partial(torch_compiles.watch_floats, compiles.record_specialized)),
-            (SYMBOLIC_CONVERT, partial(torch_graphs.watch_draws, effects.record_random_call)),
-            (SYMBOLIC_CONVERT, partial(torch_graphs.watch_left_out_writes, effects.record_write)),
+            (SYMBOLIC_CONVERT, partial(torch_graphs.watch_draws, self._lost_effects.record)),
+            (
+                SYMBOLIC_CONVERT,
+                partial(torch_graphs.watch_left_out_writes, self._lost_effects.record),
+            ),
             (SYMBOLIC_CONVERT, partial(torch_logs.watch_graph_breaks, safe(logs.record_break))),
             (
                 torch_logs.CUDAGRAPH_UTILS,

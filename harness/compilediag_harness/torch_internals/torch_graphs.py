@@ -30,7 +30,6 @@ OUTPUT_GRAPH = "torch._dynamo.output_graph"
 _INSIDE = "_torchdynamo_orig_callable"
 
 _CALLS = ("call_function", "call_method", "call_module")
-_GIVEN = ("placeholder", "get_attr")
 
 _NAMESPACES = (
     *("aten", "prims", "prim", "higher_order", "inductor", "profiler", "rngprims", "streams"),
@@ -57,10 +56,15 @@ class CapturedGraph:
     calls: int = NOT_COUNTED
 
 
-def watch_left_out_writes(callback: Callable[[str, str, Location | None], None]) -> Remover | None:
-    """Call `callback(source, operation, where)` with each operation in place that torch takes out
-    of a graph with the floats it made constants: of a tensor without dimensions of float64 on the
-    host, if nothing uses the result. 2.13 does, 2.15 does not."""
+EffectListener = Callable[[str, str, bool, Location | None], None]
+"""Called with source, operation, whether it is a draw, and the line."""
+SETS_STATE = ("seed", "setstate")
+
+
+def watch_left_out_writes(callback: EffectListener) -> Remover | None:
+    """Call `callback` with each operation in place that torch takes out of a graph with the floats
+    it made constants: of a tensor without dimensions of float64 on the host, if nothing uses the
+    result. 2.13 does, 2.15 does not."""
     writes: list[tuple[Any, str, str]] = []
 
     # Invariant: neither raises, and Dynamo compiles one frame at a time (`compile_lock`).
@@ -73,7 +77,7 @@ def watch_left_out_writes(callback: Callable[[str, str, Location | None], None])
         left = set[Any](output.graph.nodes) if writes else ()
         for node, source, operation in writes:
             if node not in left:
-                callback(source, operation, torch_cudagraphs.find_user_line(node))
+                callback(source, operation, False, torch_cudagraphs.find_user_line(node))
         writes.clear()
 
     owner = lookup(get_imported(OUTPUT_GRAPH), "OutputGraph")
@@ -94,7 +98,7 @@ def _list_unused_writes(output: Any) -> list[tuple[Any, str, str]]:
         # What is done in place returns the tensor itself, also when torch traces.
         written = node.meta.get("example_value")
         for given in output.graph.nodes if written is not None else ():
-            if given.op in _GIVEN and given.meta.get("example_value") is written:
+            if given.op not in _CALLS and given.meta.get("example_value") is written:
                 # What an optimizer holds is an attribute of the graph.
                 argument = given.meta.get("grapharg")
                 source = argument.source if argument else output.param_name_to_source[given.target]
@@ -102,26 +106,21 @@ def _list_unused_writes(output: Any) -> list[tuple[Any, str, str]]:
     return writes
 
 
-def watch_draws(callback: Callable[[str, str, bool, Any], None]) -> Remover | None:
-    """Call `callback(source, operation, drawn, stack)` with each call of a method of the program's
-    `random.Random` that Dynamo traces. `drawn`: it goes on from the state of this moment at every
-    call of the graph (2.13 and 2.14; pytorch issue 145445). Others may set that state."""
+def watch_draws(callback: EffectListener) -> Remover | None:
+    """Call `callback` with each draw from a `random.Random` of the program that goes on from the
+    state of this moment at every call of the graph (2.13 and 2.14; pytorch issue 145445), and with
+    each `seed` and `setstate` of one, by which the code sets that state itself."""
 
     def report_call(_: Any, generator: Any, tx: Any, name: str, *__: Any, **___: Any) -> None:
         with contextlib.suppress(Exception):  # of another torch
-            if generator.source is not None:
-                made: Any = tx.output.random_calls[-1:] if name not in _STATE else ()
-                drawn = any("state" in function.__code__.co_freevars for function, *_ in made)
-                guards: Any = get_imported("torch._guards")
-                stack = guards.TracingContext.extract_stack()
-                callback(_get_name(generator.source), name, drawn, stack)
+            made: Any = () if name in ("getstate", *SETS_STATE) else tx.output.random_calls[-1:]
+            drawn = any("state" in function.__code__.co_freevars for function, *_ in made)
+            if generator.source is not None and (drawn or name in SETS_STATE):
+                where = Location(tx.f_code.co_filename, tx.lineno, tx.f_code.co_name)
+                callback(_get_name(generator.source), name, drawn, where)
 
     variable = lookup(get_imported("torch._dynamo.variables.misc"), "RandomVariable")
     return call_beside(variable, "call_method", after=report_call)
-
-
-_STATE = ("seed", "getstate", "setstate")
-"""Methods of `random.Random` that draw nothing."""
 
 
 def _get_name(source: Any) -> str:

@@ -256,12 +256,11 @@ class EffectLost(StepEvent):
     compile_id: str
     epoch: int
     source: str
-    """The guard's source of what has the effect: a tensor, or a `random.Random`."""
+    """Of a guard: of the tensor that is written, or of the `random.Random`."""
     operation: str
-    """"copy_", "iadd"; of a `random.Random` what draws, such as "randint"."""
+    """"copy_", "iadd", "randint"."""
     drawn: bool
-    """True for a draw, which each call of the graph repeats; False for an operation in place,
-    which the graph leaves out."""
+    """True for a draw, which each call of the graph repeats; a write is left out of it."""
     where: Location | None
 
 
