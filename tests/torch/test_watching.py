@@ -168,3 +168,13 @@ def test_a_notebook_shows_the_findings() -> None:
     html = seen._repr_html_()
     assert all(finding.rule in html for finding in seen.findings)
     assert "test_watching.py:" in html
+
+
+def test_a_mode_has_its_value_in_each_graph() -> None:
+    double = fresh()
+    with cd.watch() as seen:
+        double(torch.ones(2))
+        with torch.no_grad():
+            double(torch.ones(2))
+    (row,) = seen.receipt.compile.varied
+    assert (row.variable, [graph.value for graph in row.values]) == ("grad_mode", ["on", "off"])

@@ -127,7 +127,7 @@ class TestFamilies:
         several = replace(guard, text="GLOBAL_STATE changed: grad_mode num_threads ")
         cause = only(guard)
         assert (cause.expected, cause.actual) == ("on", "off")
-        (first, second) = causes(several)
+        first, second = list_causes(recompile(entry(several)))
         assert (first.expected, first.actual, second.actual) == ("on", "off", None)
 
     def test_closure_flag(self) -> None:
