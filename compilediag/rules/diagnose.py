@@ -150,8 +150,8 @@ def diagnose(timeline: Timeline, rules: Sequence[Rule] = ALL_RULES) -> Diagnosis
     for n, root in roots.items():
         costs[root] += costs[n]
     # What a screen shows one by one has the first numbers, then what follows from it, doubt about
-    # the evidence, which the verdict names, what has not happened yet, and notes; else what is wrong, seconds,
-    # those of what follows included, severity, and rules.
+    # the evidence, which the verdict names, what has not happened yet, and notes; else what is
+    # wrong, then by seconds, those of what follows included, severity, and rules.
     order = sorted(
         range(len(known)),
         key=lambda n: (
