@@ -232,10 +232,7 @@ def find_lost_effects(timeline: Timeline) -> Iterable[Finding]:
             location=first.where,
             count=len({(each.process, each.epoch, each.compile_id) for each in effects}),
             steps=(effect.step for effect in effects),
-            evidence={
-                "compile_ids": [*dict.fromkeys(effect.compile_id for effect in effects)],
-                "operations": [pick(effect, "source", "operation") for effect in effects],
-            },
+            evidence={"compile_ids": [*dict.fromkeys(effect.compile_id for effect in effects)]},
         )
 
 

@@ -91,7 +91,7 @@ def _list_unused_writes(output: Any) -> list[tuple[Any, str, str]]:
     writes: list[tuple[Any, str, str]] = []
     nodes = [node for node in output.graph.nodes if node.op in _CALLS and not node.users]
     for node in nodes:
-        name = node.target if isinstance(node.target, str) else node.target.__name__
+        name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
         in_operator = name.startswith("i") and hasattr(operator, name)  # `t += 1` is `iadd`
         if not (name.endswith("_") or in_operator or "out" in node.kwargs):
             continue
