@@ -43,8 +43,7 @@ def describe_finding(finding: FindingRecord, receipt: Receipt, options: RenderOp
     history = lookups.list_history(finding, receipt)
     # Two numbers are no trend; of what holds others each call adds to it.
     trend = len(history) > 2 or register.changed in ("container", "tensor")
-    word = "" if all(map(_NUMBER.fullmatch, history)) else "grow"
-    word = "count up" if all(map(str.isdecimal, history)) else word
+    word = "rise" if all(map(_NUMBER.fullmatch, history)) else "grow"
     grows = word if trend and _is_growing(history) else ""
     if register.changed == "size":
         said = grows or "come in several sizes"
