@@ -237,7 +237,7 @@ class LostEffectCollector:
         self._effects: dict[tuple[str, str, bool, Location | None], None] = {}
 
     def record(self, source: str, operation: str, drawn: bool, where: Location | None) -> None:
-        """What `torch_graphs` watches happened; never raises."""
+        """Record what `torch_graphs` watches; never raises."""
         with self._session.catch_faults("lost effect"):
             attempt = get_compile_id(), get_attempt()
             if attempt != self._attempt:  # a restart traces anew, and may find none
