@@ -138,6 +138,8 @@ CD621 guard-cost: evaluating guards takes at least a twentieth of each step
 CD631 slower-than-eager: a compiled callable, or the steps, take longer than eager in steady state
 CD641 ranks-wait-for-compiles: ranks wait while others compile, up to a collective's timeout
 CD651 other-numbers error: compiled calls give numbers that eager's own rounding does not explain
+CD652 lost-effect error: torch left an in-place write out of a graph, or draws a random number once
+    for all its calls: values are wrong, without a word
 CD901 nothing-compiled error blinds: no frame was compiled: the verdict is blind
 CD902 torn-evidence blinds: part of the record was lost
 CD903 sources-disagree error blinds: events, metrics and text do not agree
@@ -181,6 +183,8 @@ LIMIT = frozenset(("CD151", "CD152"))
 """Codes of the recompile limit: near it, and at it."""
 EAGER = frozenset(("CD152", "CD154", "CD210", "CD904"))
 """Codes of frames that run eager, whatever for: each names its frame by its place."""
+WRONG = frozenset(("CD119", "CD652"))
+"""Codes of compiled code that does not do what the code does, without a word from torch."""
 OUTLOOK = frozenset(("CD150", "CD151"))
 """Codes of what has not happened yet: an armed guard, a forecast."""
 BLIND = frozenset(code for code, code_info in REGISTER.items() if code_info.blinds)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from compilediag import extension_points
 from compilediag.diagnosis.causes.run_causes import COMBINATION, RunCauses
-from compilediag.diagnosis.codes import BLIND, LIMIT, OUTLOOK, RECOMPILES, SEVERITIES
+from compilediag.diagnosis.codes import BLIND, LIMIT, OUTLOOK, RECOMPILES, SEVERITIES, WRONG
 from compilediag.diagnosis.findings import CauseId, Finding, HasCaller, Rule, add_caller, make_place
 from compilediag.diagnosis.reconcile import Agreement
 from compilediag.receipt.schema.compiles import Need, Place
@@ -65,6 +65,7 @@ ALL_RULES: tuple[Rule, ...] = (
     *RECOMPILE_RULES,
     limits.find_combinations,
     objects.find_unguarded_changes,
+    objects.find_lost_effects,
     *limits.RULES,
     modes.find_autograd_recaptures,
     size_lines.find_violated_constraints,
@@ -149,12 +150,13 @@ def diagnose(timeline: Timeline, rules: Sequence[Rule] = ALL_RULES) -> Diagnosis
     for n, root in roots.items():
         costs[root] += costs[n]
     # What a screen shows one by one has the first numbers, then what follows from it, doubt about
-    # the evidence, which the verdict names, what has not happened yet, and notes; else by seconds,
-    # those of what follows included, severity, and rules.
+    # the evidence, which the verdict names, what has not happened yet, and notes; else what is
+    # wrong, then by seconds, those of what follows included, severity, and rules.
     order = sorted(
         range(len(known)),
         key=lambda n: (
             *(known[n].severity == "info", known[n].rule in OUTLOOK, known[n].rule in BLIND),
+            known[n].rule not in WRONG,
             n in roots,
             known[n].rule == COMBINATION,  # what makes its values change comes first
             -costs[n],

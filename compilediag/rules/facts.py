@@ -29,7 +29,7 @@ _STRIDES = re.compile(r"\d+")
 _CALLABLE = re.compile(r"(?:^|[._])(?:function|method)(?:[._]\w+)* object$")
 _HOOK = re.compile(r"_hooks(?:_with_kwargs|_always_called)?\[")
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d+)")
-_COUNTED = re.compile(r"\d+ (?:items?|keys?)\b|.*(?:absent|present)$")
+_COUNTED = re.compile(r"\d+ (?:items?|keys?)\b")
 _UNSET = re.compile(r"(?:None|False|.* absent)$|\d+ (?:items?|keys?)\b")
 
 MATH = frozenset({"math", "symbolic_math"})

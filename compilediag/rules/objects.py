@@ -1,5 +1,6 @@
 """Containers, objects and optional arguments that changed, and which of several objects was passed
-(CD102, CD108, CD110, CD112 to CD115); what changed and no guard sees (CD119).
+(CD102, CD108, CD110, CD112 to CD115); what changed and no guard sees (CD119), or no graph does
+(CD652).
 
 What may be tried: an argument that some calls lack (a mask that hides nothing: what it does in the
 function the trial shows), and hooks."""
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 
 from compilediag.diagnosis.causes.cause_group import Group
 from compilediag.diagnosis.findings import Finding
+from compilediag.diagnosis.guards.source import format_variable, parse_path
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.rules.facts import Facts, is_held_by_package, is_of_hook
 from compilediag.rules.make_finding import Advice, make_finding, pick
@@ -20,7 +22,7 @@ from compilediag.rules.recompiles import RecompileRule, TitleAndAdvice
 from compilediag.rules.rule import list_compile_ids
 from compilediag.timeline.compiles import CompileId
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import UnguardedChanged, UserCall
+from compilediag_harness.wire import EffectLost, GuardFacts, UnguardedChanged, UserCall
 
 FIRST_CALL = Advice(
     "make the first call eager, at {places} under `with torch.compiler.set_stance("
@@ -192,6 +194,45 @@ def find_unguarded_changes(timeline: Timeline) -> Iterable[Finding]:
                     for frame in dict.fromkeys(change.frame for change in changes)
                 ],
             },
+        )
+
+
+LEFT_OUT = Advice(
+    "torch drops what is done in place to a 0-dim float64 tensor on the CPU where nothing uses the "
+    "result: assign a new tensor, make it float32 or of shape (1,), or leave the function eager",
+    "torch 2.13 does so, 2.15 does not; float32 has fewer digits",
+)
+REPEATED = Advice(
+    "torch draws once, while it compiles, and each call of the graph repeats that: draw before it "
+    "and pass a tensor, or draw with torch.rand",
+    "torch 2.13 and 2.14 do so; torch.rand draws other numbers",
+)
+
+
+def find_lost_effects(timeline: Timeline) -> Iterable[Finding]:
+    """CD652: what the code does, and a graph made from it does not, without a word from torch."""
+    by_name: dict[tuple[str, bool], list[EffectLost]] = {}
+    for effect in timeline.lost_effects:
+        path = parse_path(effect.source)
+        name = effect.source if path is None else format_variable(path, GuardFacts())
+        # An item is no more than a number there, of an optimizer's state for example.
+        by_name.setdefault((name.partition("[list(dict.keys(")[0], effect.drawn), []).append(effect)
+    for (name, drawn), effects in by_name.items():
+        first, advice = effects[0], REPEATED if drawn else LEFT_OUT
+        title = f"in-place `{first.operation}` left out of the graph"
+        if drawn:
+            title = f"`{first.operation}` of a random.Random draws once for all calls"
+        yield make_finding(
+            timeline,
+            "CD652",
+            title,
+            advice.fix,
+            caveat=advice.caveat,
+            variable=name,
+            location=first.where,
+            count=len({(each.process, each.epoch, each.compile_id) for each in effects}),
+            steps=(effect.step for effect in effects),
+            evidence={"compile_ids": [*dict.fromkeys(effect.compile_id for effect in effects)]},
         )
 
 

@@ -170,6 +170,7 @@ class Timeline:
         wire.HazardsChecked, lambda event: event.frame
     )
     unguarded: tuple[wire.UnguardedChanged, ...] = _collect_every(wire.UnguardedChanged)
+    lost_effects: tuple[wire.EffectLost, ...] = _collect_every(wire.EffectLost)
     warnings: tuple[wire.WarningSeen, ...] = _collect_every(wire.WarningSeen)
     steps: tuple[Step, ...] = _declare(collect_steps)
     spans: tuple[wire.SpanEnded, ...] = _collect_every(wire.SpanEnded)

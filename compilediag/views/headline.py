@@ -8,13 +8,14 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from compilediag.diagnosis.codes import BLIND, EAGER, SIZES
+from compilediag.diagnosis.codes import BLIND, EAGER, SIZES, WRONG
 from compilediag.receipt.finding_keys import normalize_function
 from compilediag.receipt.schema.compiles import FindingRecord, FrameDetail, mask_indices
 from compilediag.receipt.schema.evidence import AnyEvidence, GuardEvidence
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views.document import Kind
 from compilediag.views.format import format_percent, format_seconds, pluralize
+from compilediag.views.sentence import get_title
 from compilediag.views.text import truncate
 
 MAX_REASON_CHARS = 160
@@ -221,7 +222,8 @@ def _list_losses(receipt: Receipt) -> list[str]:
     findings = [finding for finding in receipt.findings if finding.severity != "info"]
     at_limit = [f for f in findings if f.rule == "CD152" and f.follows is None]
     eager = [finding for finding in findings if finding.rule in EAGER - {"CD152"}]
-    losses: list[str] = []
+    wrong = [get_title(finding) for finding in findings if finding.rule in WRONG]
+    losses = [f"compiled code does not do what the code does: {wrong[0]}"] if wrong else []
     for found, sentence in ((at_limit, _describe_limit), (eager, _describe_eager)):
         if found:
             more = f" (and {pluralize(len(found) - 1, 'more frame')})" if found[1:] else ""

@@ -43,7 +43,8 @@ def describe_finding(finding: FindingRecord, receipt: Receipt, options: RenderOp
     history = lookups.list_history(finding, receipt)
     # Two numbers are no trend; of what holds others each call adds to it.
     trend = len(history) > 2 or register.changed in ("container", "tensor")
-    grows = "grow" if trend and _is_growing(history) else ""
+    word = "rise" if all(map(_NUMBER.fullmatch, history)) else "grow"
+    grows = word if trend and _is_growing(history) else ""
     if register.changed == "size":
         said = grows or "come in several sizes"
     elif register.owner in _OWNERS and register.changed in _PLAIN:

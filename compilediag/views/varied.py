@@ -56,13 +56,16 @@ def _build_row(members: list[VariedValue], options: RenderOptions) -> tuple[str,
     history = [graph.value for graph in row.values]
     distinct = [value for n, value in enumerate(history) if not n or value != history[n - 1]]
     changer = row.changed_at or next(iter(row.writers), None)
+    shown = format_history(distinct, options)
+    if any(each.values != row.values for each in members):  # of the first name, not of all
+        shown = f"{options.clean(row.variable.rpartition('.')[2])}: {shown}"
     place = ""
     if changer is not None:
         place = options.format_place(normalize_file(changer.file), changer.line, 20)
     return (
         options.truncate(options.clean(name), max(options.width * 2 // 5, 16)),
         options.clean(normalize_function(row.frame.function), 40),
-        "a condition on its size" if _is_condition(row) else format_history(distinct, options),
+        "a condition on its size" if _is_condition(row) else shown,
         place,
     )
 

@@ -9,6 +9,8 @@ import torch
 
 import compilediag as cd
 from compilediag.receipt.file import read_receipt
+from compilediag.views.sentence import describe_finding
+from compilediag.views.style import RenderOptions
 from compilediag_harness.base import process_options
 
 
@@ -168,3 +170,41 @@ def test_a_notebook_shows_the_findings() -> None:
     html = seen._repr_html_()
     assert all(finding.rule in html for finding in seen.findings)
     assert "test_watching.py:" in html
+
+
+def test_a_mode_has_its_value_in_each_graph() -> None:
+    double = fresh()
+    with cd.watch() as seen:
+        double(torch.ones(2))
+        with torch.no_grad():
+            double(torch.ones(2))
+    (row,) = seen.receipt.compile.varied
+    assert (row.variable, [graph.value for graph in row.values]) == ("grad_mode", ["on", "off"])
+
+
+_COUNTS = {"seen": 0}
+
+
+def test_a_number_rises_and_a_list_grows() -> None:
+    torch._dynamo.reset()
+    kept = list[int]()
+
+    def count(x: Any) -> Any:
+        _COUNTS["seen"] += 1
+        return x * _COUNTS["seen"]
+
+    def keep(x: Any) -> Any:
+        kept.append(1)
+        return x * len(kept)
+
+    with cd.watch() as seen:
+        for function in (count, keep):
+            compiled = torch.compile(function, backend="eager")
+            for _ in range(4):
+                compiled(torch.ones(2))
+    said = [
+        describe_finding(finding, seen.receipt, RenderOptions(width=100))
+        for finding in seen.findings
+        if finding.severity == "warning"
+    ]
+    assert {"`_COUNTS['seen']` rises", "`kept` grows"} <= {*said}

@@ -119,6 +119,17 @@ BY_FACTS = [
 class TestFamilies:
     """Every decision the facts of the process make possible."""
 
+    def test_a_mode_that_is_on_or_off_has_both_values(self) -> None:
+        """Beside others that changed with it, of which only the name is known."""
+        guard = FalseGuard(
+            "L", "GLOBAL_STATE", "GLOBAL_STATE changed: grad_mode ", actual="grad_mode=off"
+        )
+        several = replace(guard, text="GLOBAL_STATE changed: grad_mode num_threads ")
+        cause = only(guard)
+        assert (cause.expected, cause.actual) == ("on", "off")
+        first, second = list_causes(recompile(entry(several)))
+        assert (first.expected, first.actual, second.actual) == ("on", "off", None)
+
     def test_closure_flag(self) -> None:
         """A closure cell is named by its free variable and blamed at the hook's line."""
         cause = only(FLAG)

@@ -173,6 +173,19 @@ def test_paths_in_a_condition() -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "torch._sym_sqrt(torch.sym_float(L['x'].size()[0])) > 2.0",
+        "math.sqrt(L['x'].size()[0] + 1) > 2",
+        "Max(1, L['x'].size()[0]) == 4",
+        "not math.isnan(L['x'].item())",
+    ],
+)
+def test_a_function_in_a_condition_is_no_value(text: str) -> None:
+    assert list(find_paths(text)) == [GuardPath("x", "local")]
+
+
+@pytest.mark.parametrize(
     ("text", "check", "expected", "actual"),
     [
         ("tensor 'x' size mismatch at index 0. expected 4, actual 5", "tensor", "4", "5"),

@@ -11,9 +11,9 @@ from false_guards import FLAG, FRAME, HOOK, PE
 from compilediag.diagnosis.codes import REGISTER, get_code_info
 from compilediag.diagnosis.findings import Finding, Rule, make_place
 from compilediag.rules.diagnose import RECOMPILE_RULES
-from compilediag.rules.objects import find_unguarded_changes
+from compilediag.rules.objects import find_lost_effects, find_unguarded_changes
 from compilediag.timeline.timeline import Recompile, Timeline
-from compilediag_harness.wire import EntryDiff, FalseGuard, Location, UnguardedChanged
+from compilediag_harness.wire import EffectLost, EntryDiff, FalseGuard, Location, UnguardedChanged
 
 RULES: tuple[Rule, ...] = (*RECOMPILE_RULES, find_unguarded_changes)
 PAGES = Path(__file__).parents[2] / "docs" / "rules"
@@ -113,6 +113,7 @@ WORDS = [
     ("len(l) == 1", "CD108", "type, length and set of keys"),
     ("self.k == 2", "CD104", "let a tensor hold it"),
     ("self.mode == 'a'", "CD104", "each value"),
+    ("not hasattr(self, 'frac')", "CD104", "each value"),
     ("tensor 'x' size mismatch at index 1. expected 4, actual 5", "CD105", "mark it dynamic"),
     ("_dynamo_dynamic_indices not a subset: runtime {0}", "CD105", "before the first"),
     ("tensor 'x' dtype mismatch. expected Float, actual Double", "CD106", "one dtype"),
@@ -156,6 +157,27 @@ def test_unguarded_change() -> None:
     assert (finding.location, finding.count, finding.steps) == (make_place(where), 2, (4, 5))
     assert finding.title == "forward hook changed after compile and is ignored"
     assert "register it before" in finding.fix.summary
+
+
+def test_lost_effects() -> None:
+    """CD652 names the tensor or generator once, whatever the places; items of an optimizer's state
+    are all the state."""
+    where = Location("/home/u/train.py", 40, "forward")
+    state = "L['self'].state[list(dict.keys(L['self'].state))[0]]['step']"
+    written = EffectLost(1.0, 2, "0/0", 0, "L['self']._buffers['low']", "copy_", False, where)
+    effects = (
+        written,
+        replace(written, compile_id="0/1", operation="add_", step=4),
+        replace(written, source=state, operation="iadd"),
+        replace(written, source="G['rng']", operation="randint", drawn=True),
+    )
+    low, held, rng = find_lost_effects(Timeline(lost_effects=effects))
+    assert {finding.rule for finding in (low, held, rng)} == {"CD652"}
+    assert [finding.variable for finding in (low, held, rng)] == ["low", "self.state", "rng"]
+    assert (low.location, low.count, low.steps) == (make_place(where), 2, (2, 4))
+    assert low.title == "in-place `copy_` left out of the graph"
+    assert rng.title == "`randint` of a random.Random draws once for all calls"
+    assert low.fix.recipe is rng.fix.recipe is None
 
 
 def test_register() -> None:

@@ -128,6 +128,7 @@ def test_the_condition_behind_a_printed_guard() -> None:
         ("2 <= x.size()[0]", "zero_one"),
         ("x.size()[0] <= 9", "range"),
         ("(x.size()[0] % 2) != 0", "divisibility"),
+        ("(x.size()[0] // 2) > 3", "range"),
         ("L['shape'][1] != 1", "range"),
         ("d['k'][1] != 1", "range"),
         ("len(L['x']) != 1", None),

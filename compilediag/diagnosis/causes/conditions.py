@@ -84,7 +84,14 @@ def _split_modes(condition: Condition) -> Iterator[Condition]:
             guard=replace(guard, aspect=aspect),
             decision=replace(condition.decision, kind=aspect),
             variable=aspect,
+            **_read_switch(aspect, condition.false.actual),
         )
+
+
+def _read_switch(mode: str | None, modes: str | None) -> dict[str, str | None]:
+    """Read what a mode that is on or off was for the graph, and is, from "grad_mode=off"."""
+    now = dict(part.split("=") for part in (modes or "").split()).get(mode or "")
+    return {"expected": now and ("off" if now == "on" else "on"), "actual": now}
 
 
 def make_false_guard(reason: PrintedReason) -> FalseGuard:
@@ -124,6 +131,8 @@ def make_condition(
     decision = decide(guard, known)
     if decision.kind == "inference_mode":
         expected, actual = ("off", "on") if false.facts.inference_mode else ("on", "off")
+    elif false.leaf == "GLOBAL_STATE":
+        expected, actual = _read_switch(decision.kind, false.actual).values()
     variable = ""
     if guard.check == "aliasing" and guard.key:
         variable = simplify_source(guard.key)

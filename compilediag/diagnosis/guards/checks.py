@@ -377,9 +377,9 @@ def classify_condition(text: str) -> str | None:
     sized = _SIZE_CALL.search(plain) is not None
     if not sized and ("check" in plain or "type(" in plain or not _COMPARISON.search(plain)):
         return None
-    if re.search(r"%|//|\bMod\(", plain):
+    if re.search(r"%|\bMod\(", plain):
         return "divisibility"
-    if re.search(r"[<>]", plain):
+    if re.search(r"[<>]|//", plain):
         lower = re.fullmatch(r"\(*2 <= .*", plain) and plain.count("<") == 1
         return "zero_one" if lower else "range"
     named = {match["size"] for match in _SIZES_NAMED.finditer(text)}

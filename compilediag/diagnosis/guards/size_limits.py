@@ -127,9 +127,9 @@ def _classify_guard(guard: SizeGuard) -> str:
     expression = guard.expression
     if guard.fixed:
         return "constant"
-    if re.search(r"\bMod\(|%|//|\bPythonMod\(", expression):
+    if re.search(r"\bMod\(|%|\bPythonMod\(", expression):
         return "divisibility"
-    if re.search(r"[<>]", expression):
+    if re.search(r"[<>]|//", expression):
         return "range"
     return "equal" if len({symbol for symbol, _ in guard.sizes}) > 1 else "constant"
 

@@ -187,6 +187,10 @@ def find_paths(text: str) -> Iterator[GuardPath]:
             continue
         hops = parsed[0].hops
         call = next((at for at, hop in enumerate(hops) if hop.kind == "call"), None)
+        read = call is None or f"{hops[call].text}()" in text[word.start() : index]
+        if not read or text.startswith("(", index):  # a function: the values stand inside
+            index = word.end()
+            continue
         yield GuardPath(parsed[0].root, parsed[0].scope, hops if call is None else hops[: call - 1])
 
 
@@ -260,7 +264,7 @@ def _parse_call(path: GuardPath, inside: str, depth: int) -> GuardPath | None:
             return first.add_hop("attr", "__class__") if first is not None else None
         # Conversions and torch's helpers (___from_numpy, ___as_tensor) read their argument.
         return first
-    return path.add_hop("call", name)
+    return path.add_hop("call", name) if first is None else first
 
 
 def _resolve_root(path: GuardPath) -> GuardPath:

@@ -74,7 +74,7 @@ _REFUSED: Mapping[type[libcst.CSTNode], str] = MappingProxyType(
 
 def make_tensor(source: Source, edit: Edit) -> Iterator[TreeEdit]:
     """Kind "number_as_tensor": make a number a tensor. `code` has the name of a number that the
-    line reads (or of an attribute), and the dtype of all its values: "int64" or "float64"."""
+    line reads (or of an attribute), and the dtype of all its values: "int64" or "float32"."""
     name, dtype = edit.code
     number = _Number(source, find_variable(source, edit.line, name))
     variable, compiled = number.variable, _find_compiled_functions(source, edit.line)

@@ -275,7 +275,13 @@ def strip_comments(text: str) -> str:
 
 def _format_values(kind: str, text: str, value: Any, tensor: type) -> tuple[str | None, str | None]:
     """(expected, actual) if the leaf's class decides; compilediag parses the rest from the text."""
-    if value is MISSING or kind == "GLOBAL_STATE":
+    if kind == "GLOBAL_STATE":  # "grad_mode=off", of those that are on or off
+        modes = torch_guards.read_global_modes().items()
+        changed = [
+            f"{m}={'on' if now else 'off'}" for m, now in modes if m in text and now in (0, 1)
+        ]
+        return None, " ".join(changed) or None
+    if value is MISSING:
         return None, None
     if kind in ("DICT_LENGTH", "LENGTH_CHECK"):
         size = re.search(r"[!=]= (\d+)$", text)

@@ -9,6 +9,9 @@ other code flips between steps, and to guards on arguments, whose next values ar
 Hooks and methods put on a compiled module after its compile, which no guard sees: they never run.
 Looked for at growing intervals, and at the end. Hooks are read, never wrapped: a compiled frame is
 guarded on the hook objects themselves.
+
+Effects of the code that a graph lacks from the start, with no word from torch: operations in place
+that are left out, and random numbers that every call repeats.
 """
 
 from __future__ import annotations
@@ -29,8 +32,18 @@ from compilediag_harness.collectors.leaf_checks import LeafChecks
 from compilediag_harness.steps.disabled_calls import get_code
 from compilediag_harness.torch_internals import torch_api, torch_guards
 from compilediag_harness.torch_internals.torch_api import is_disabled
-from compilediag_harness.wire import HazardsChecked, HooksFound, Location, UnguardedChanged
+from compilediag_harness.torch_internals.torch_compiles import get_attempt, get_compile_id
+from compilediag_harness.torch_internals.torch_graphs import SETS_STATE
+from compilediag_harness.wire import (
+    EffectLost,
+    HazardsChecked,
+    HooksFound,
+    Location,
+    UnguardedChanged,
+    clip,
+)
 
+_MAX_EFFECTS = 64
 BUDGET_S = 0.05
 """CPU seconds of all checks after one step: what is left out does not depend on the load."""
 
@@ -213,3 +226,32 @@ class UnguardedChangeCollector:
                         rows[kind, path or type(root).__name__, where, disabled] = None
         if rows:
             self._session.emit(HooksFound(self._session.now(), *zip(*rows, strict=True)))
+
+
+class LostEffectCollector:
+    """Collects effects that the attempt in progress loses, and reports those of guarded code."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._attempt: tuple[str, int] | None = None
+        self._effects: dict[tuple[str, str, bool, Location | None], None] = {}
+
+    def record(self, source: str, operation: str, drawn: bool, where: Location | None) -> None:
+        """Record what `torch_graphs` watches; never raises."""
+        with self._session.catch_faults("lost effect"):
+            attempt = get_compile_id(), get_attempt()
+            if attempt != self._attempt:  # a restart traces anew, and may find none
+                self._attempt, self._effects = attempt, {}
+            if len(self._effects) < _MAX_EFFECTS:
+                self._effects[clip(source, 512), clip(operation, 64), drawn, where] = None
+
+    def report(self, compile_id: str) -> None:
+        """Guarded code exists. Where the code sets the state of a `random.Random` itself, draws may
+        repeat in eager too: nothing is said of that one."""
+        effects, session = self._effects, self._session
+        own = {source for source, operation, *_ in effects if operation in SETS_STATE}
+        if self._attempt == (compile_id, get_attempt()):
+            for effect in effects:
+                if effect[0] not in own:
+                    session.emit_in_step(EffectLost, compile_id, session.epoch, *effect)
+        self._effects = {}

@@ -19,6 +19,7 @@ from compilediag_harness.collectors.guard_facts import Baselines
 from compilediag_harness.collectors.logs import LogCollector
 from compilediag_harness.collectors.memory import DeviceMemory
 from compilediag_harness.collectors.recompile_risks import (
+    LostEffectCollector,
     RecompileRiskCollector,
     UnguardedChangeCollector,
 )
@@ -32,6 +33,7 @@ from compilediag_harness.torch_internals import (
     torch_caches,
     torch_compiles,
     torch_cudagraphs,
+    torch_graphs,
     torch_guards,
     torch_logs,
 )
@@ -82,6 +84,7 @@ class CollectorSet:
         self.recompiles = RecompileCollector(session, self._baselines, compiles.leave_out)
         self._recompile_risks = RecompileRiskCollector(session, self._baselines)
         self._unguarded_changes = UnguardedChangeCollector(session, torch.nn.Module)
+        self._lost_effects = LostEffectCollector(session)
         self.syncs = SyncCollector(session, torch)
         self.logs = LogCollector(session, session.text_log)
         self._interrupts: InterruptWatch | None = None
@@ -132,6 +135,11 @@ class CollectorSet:
             (CONVERT_FRAME, partial(torch_logs.watch_skipped_frames, safe(logs.record_skip))),
             (CONVERT_FRAME, partial(torch_logs.watch_recompile_limit, safe(logs.record_limit))),
             (SYMBOLIC_CONVERT, partial(torch_compiles.watch_floats, compiles.record_specialized)),
+            (SYMBOLIC_CONVERT, partial(torch_graphs.watch_draws, self._lost_effects.record)),
+            (
+                SYMBOLIC_CONVERT,
+                partial(torch_graphs.watch_left_out_writes, self._lost_effects.record),
+            ),
             (SYMBOLIC_CONVERT, partial(torch_logs.watch_graph_breaks, safe(logs.record_break))),
             (
                 torch_logs.CUDAGRAPH_UTILS,
@@ -195,6 +203,7 @@ class CollectorSet:
         with session.catch_faults("guards built"), _pause_gc():
             self._baselines.remember(code, compile_id, scope, guards)
             self._unguarded_changes.take_snapshots(code, scope)
+            self._lost_effects.report(compile_id)
             if self._write_tracer is not None:
                 self._write_tracer.watch_guards(code, compile_id, scope, guards)
             guarded_inputs.record_inputs(session, compile_id, scope, manager)

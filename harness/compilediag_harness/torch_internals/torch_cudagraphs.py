@@ -122,7 +122,7 @@ def describe_recording(
         thread=threading.get_ident(),
         sizes=tuple(itertools.islice(sizes, MAX_SIZES)),
         moved=tuple(placeholder.name for placeholder in moved),
-        moved_at=tuple(_find_user_line(placeholder) for placeholder in moved),
+        moved_at=tuple(find_user_line(placeholder) for placeholder in moved),
         seconds=0.0,
     )
 
@@ -154,9 +154,9 @@ def _find_moved(newest: Any, reason: str, inputs: Any, placeholders: Any) -> tup
     return tuple(itertools.islice(moved, MAX_MOVED))
 
 
-def _find_user_line(placeholder: Any) -> Location | None:
-    """Find the innermost line of the program that uses an input, where torch knows it; a line of
-    torch's own where there is no other."""
+def find_user_line(placeholder: Any) -> Location | None:
+    """Find the innermost line of the program that has made a node or uses an input, where torch
+    knows it; a line of torch's own where there is no other."""
     torch_folder = os.path.join(os.path.dirname(getattr(get_imported("torch"), "__file__", "")), "")
     stacks = [placeholder.stack_trace, *(user.stack_trace for user in placeholder.users or ())]
     for stack in stacks:

@@ -1,4 +1,5 @@
-"""Graphs that Dynamo hands to the backend: their operations, and how often each was called.
+"""Graphs that Dynamo hands to the backend: their operations, how often each was called, and which
+effects of the code they lack.
 
 What the backend returns stays as it is. Dynamo puts it behind `torch.compiler.disable`, whose
 wrapper reports its calls.
@@ -8,12 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import operator
 import threading
 import types
+from collections.abc import Callable
 from typing import Any
 
 from compilediag_harness.base.object_graph import WeakByIdentity, get_class
-from compilediag_harness.torch_internals import torch_calls
+from compilediag_harness.torch_internals import torch_calls, torch_cudagraphs
 from compilediag_harness.torch_internals.torch_names import (
     Remover,
     call_beside,
@@ -51,6 +54,78 @@ class CapturedGraph:
     opaque: tuple[str, ...]
     """Operations whose definition is no part of the graph."""
     calls: int = NOT_COUNTED
+
+
+EffectListener = Callable[[str, str, bool, Location | None], None]
+"""Called with source, operation, whether it is a draw, and the line."""
+SETS_STATE = ("seed", "setstate")
+
+
+def watch_left_out_writes(callback: EffectListener) -> Remover | None:
+    """Call `callback` with each operation in place that torch takes out of a graph with the floats
+    it made constants: of a tensor without dimensions of float64 on the host, if nothing uses the
+    result. 2.13 does, 2.15 does not."""
+    writes: list[tuple[Any, str, str]] = []
+
+    # Invariant: neither raises, and Dynamo compiles one frame at a time (`compile_lock`).
+    def remember_writes(output: Any, *_: Any, **__: Any) -> None:
+        writes.clear()
+        with contextlib.suppress(Exception):  # of another torch
+            writes.extend(_list_unused_writes(output))
+
+    def report_missing(_: Any, output: Any, *__: Any, **___: Any) -> None:
+        left = set[Any](output.graph.nodes) if writes else ()
+        for node, source, operation in writes:
+            if node not in left:
+                callback(source, operation, False, torch_cudagraphs.find_user_line(node))
+        writes.clear()
+
+    owner = lookup(get_imported(OUTPUT_GRAPH), "OutputGraph")
+    removal = "remove_tensorify_specialized_graphargs"
+    return call_beside(owner, removal, before=remember_writes, after=report_missing)
+
+
+def _list_unused_writes(output: Any) -> list[tuple[Any, str, str]]:
+    """List the nodes that write in place into a tensor of the program and whose result nothing
+    uses, each with the tensor's source and the operation."""
+    writes: list[tuple[Any, str, str]] = []
+    nodes = [node for node in output.graph.nodes if node.op in _CALLS and not node.users]
+    for node in nodes:
+        name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+        in_operator = name.startswith("i") and hasattr(operator, name)  # `t += 1` is `iadd`
+        if not (name.endswith("_") or in_operator or "out" in node.kwargs):
+            continue
+        # What is done in place returns the tensor itself, also when torch traces.
+        written = node.meta.get("example_value")
+        for given in output.graph.nodes if written is not None else ():
+            if given.op not in _CALLS and given.meta.get("example_value") is written:
+                # What an optimizer holds is an attribute of the graph.
+                argument = given.meta.get("grapharg")
+                source = argument.source if argument else output.param_name_to_source[given.target]
+                writes.append((node, _get_name(source), name))
+    return writes
+
+
+def watch_draws(callback: EffectListener) -> Remover | None:
+    """Call `callback` with each draw from a `random.Random` of the program that goes on from the
+    state of this moment at every call of the graph (2.13 and 2.14; pytorch issue 145445), and with
+    each `seed` and `setstate` of one, by which the code sets that state itself."""
+
+    def report_call(_: Any, generator: Any, tx: Any, name: str, *__: Any, **___: Any) -> None:
+        with contextlib.suppress(Exception):  # of another torch
+            made: Any = () if name in ("getstate", *SETS_STATE) else tx.output.random_calls[-1:]
+            drawn = any("state" in function.__code__.co_freevars for function, *_ in made)
+            if generator.source is not None and (drawn or name in SETS_STATE):
+                where = Location(tx.f_code.co_filename, tx.lineno, tx.f_code.co_name)
+                callback(_get_name(generator.source), name, drawn, where)
+
+    variable = lookup(get_imported("torch._dynamo.variables.misc"), "RandomVariable")
+    return call_beside(variable, "call_method", after=report_call)
+
+
+def _get_name(source: Any) -> str:
+    name = source.name  # a method before 2.10
+    return str(name() if callable(name) else name)
 
 
 class GraphCounter:

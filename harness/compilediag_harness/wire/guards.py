@@ -250,6 +250,21 @@ class UnguardedChanged(StepEvent):
 
 
 @event
+class EffectLost(StepEvent):
+    """Guarded code lacks an effect of the code that it was made from; torch says nothing."""
+
+    compile_id: str
+    epoch: int
+    source: str
+    """Of a guard: of the tensor that is written, or of the `random.Random`."""
+    operation: str
+    """"copy_", "iadd", "randint"."""
+    drawn: bool
+    """True for a draw, which each call of the graph repeats; a write is left out of it."""
+    where: Location | None
+
+
+@event
 class Witnessed(StepEvent):
     """Write tracing: the program's lines were followed to see who changes what is guarded."""
 
