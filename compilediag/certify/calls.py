@@ -216,7 +216,7 @@ def _compare_callable(
         elif tally.difference is None or not is_slow:
             text = f"call {number} of {call.function.function} returned something else"
             if math.isfinite(size):
-                text = f"{text} (by {size:.1g} of its size)"
+                text = f"{text} (its digest by {size:.1g})"
             tally = replace(
                 tally,
                 difference=text,

@@ -217,7 +217,7 @@ def _explain_moved(before: CallVaried, after: CallVaried) -> str:
         elif not is_same_structure(ours.structure, theirs.structure):
             what = f"is {shorten(f'{ours.structure} → {theirs.structure}', 80)}"
         elif size := measure_difference(ours, theirs):
-            what = f"has other values (by {size:.1g} of its size)"
+            what = f"has other values (its digest by {size:.1g})"
         else:
             continue
         return f"its argument {path} {what}; make the boundary a function with the same arguments"

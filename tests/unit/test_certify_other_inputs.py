@@ -78,7 +78,7 @@ def test_a_call_that_differs_as_it_was_is_not_compared_with_other_inputs(value: 
     [
         (("x: float32[4]", "k: int"), 1.0, "its argument k is given after only"),
         (("x: float32[8]",), 1.0, "its argument x is float32[4] → float32[8]"),
-        (("x: float32[4]",), 1.5, "its argument x has other values (by 0.3 of its size)"),
+        (("x: float32[4]",), 1.5, "its argument x has other values (its digest by 0.3)"),
         (("x: float32[4]",), 1.0, "its arguments are equal: it reads state that differs"),
         ((), 1.0, "it has other arguments, or reads what has changed since"),
     ],
