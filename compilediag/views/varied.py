@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from compilediag.diagnosis.codes import get_code_info
 from compilediag.receipt.finding_keys import normalize_file, normalize_function
-from compilediag.receipt.schema.compiles import VariedValue
+from compilediag.receipt.schema.compiles import VariedValue, mask_indices
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views.document import Block, Table
 from compilediag.views.sentence import TEMPORARY, format_history, name_values
@@ -25,12 +27,16 @@ def build_varied(receipt: Receipt, options: RenderOptions, *, complete: bool) ->
         # What is left of a function behind a graph break is guarded on the same values again.
         function = normalize_function(row.frame.function).removesuffix(" (resumed)")
         variable = row.variable.removesuffix("._base")  # of a view, what it is a view of
-        act = (row.process, row.epoch, row.frame.file, function, line or variable)
+        # Items of one list that changed in the same graphs.
+        items = (mask_indices(variable), _list_changes(row))
+        act = (row.process, row.epoch, row.frame.file, function, line or items)
         # A condition says no more than the value that it is on.
         known = _is_condition(row) and row.variable in named
         if not (known or row.variable.startswith(TEMPORARY)):
             acts.setdefault(act, []).append(row)
-    rows = [_build_row(members, options) for members in acts.values()]
+    # First what has another value in most graphs: what comes back needs only a few.
+    ordered = sorted(acts.values(), key=lambda rows: -max(map(_count_values, rows)))
+    rows = [_build_row(members, options) for members in ordered]
     if not rows or (len(rows) < 2 and not complete):
         return []
     limit = len(rows) if complete else MAX_ROWS
@@ -52,7 +58,10 @@ def build_varied(receipt: Receipt, options: RenderOptions, *, complete: bool) ->
 def _build_row(members: list[VariedValue], options: RenderOptions) -> tuple[str, ...]:
     row = next((row for row in members if not _is_condition(row)), members[0])
     names = dict.fromkeys(row.variable for row in members)
-    name = name_values([*names], max(row.alike for row in members))
+    alike = max(row.alike for row in members)
+    if len(names) > 1 and len({mask_indices(name) for name in names}) == 1:
+        alike, names = sum(row.alike for row in members), [mask_indices(row.variable)]
+    name = name_values([*names], alike)
     history = [graph.value for graph in row.values]
     distinct = [value for n, value in enumerate(history) if not n or value != history[n - 1]]
     changer = row.changed_at or next(iter(row.writers), None)
@@ -68,6 +77,16 @@ def _build_row(members: list[VariedValue], options: RenderOptions) -> tuple[str,
         "a condition on its size" if _is_condition(row) else shown,
         place,
     )
+
+
+def _list_changes(row: VariedValue) -> tuple[str, ...]:
+    """List the graphs in which a value is another one than in the graph before."""
+    pairs = pairwise(row.values)
+    return tuple(graph.compile_id for before, graph in pairs if graph.value != before.value)
+
+
+def _count_values(row: VariedValue) -> int:
+    return len({graph.value for graph in row.values})
 
 
 def _is_condition(row: VariedValue) -> bool:
