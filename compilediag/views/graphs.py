@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Sequence
 
+from compilediag.receipt.finding_keys import normalize_function
 from compilediag.receipt.schema.compiles import AcceptedSizes, CompileEvent
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import FrameName
@@ -13,16 +14,23 @@ from compilediag.views.format import format_more, format_seconds
 from compilediag.views.lookups import format_target
 from compilediag.views.style import RenderOptions
 
-MAX_FRAMES, MAX_NAMED = 5, 3
-"""Frames on a screen, and dimensions, spans of sizes or reasons in one sentence."""
+MAX_FRAMES, MAX_LINES, MAX_NAMED = 5, 2, 3
+"""Frames on a screen, lines of each, and dimensions, spans of sizes or reasons in one sentence."""
 
 
 def render_graphs(receipt: Receipt, options: RenderOptions, *, complete: bool) -> list[str]:
     """Render a line for each frame whose sizes are known, on a screen for the first ones, and what
     a limit hid, or showed since it was lifted."""
-    sentences = list_served(receipt, options)
+    # What is left of a function behind a graph break comes last.
+    sentences = sorted(list_served(receipt, options), key=lambda text: "(resumed)" in text)
     shown = sentences if complete else sentences[:MAX_FRAMES]
-    lines = [line for text in shown for line in options.wrap(text, "  ", "    ")]
+    lines = list[str]()
+    for text in shown:
+        wrapped = options.wrap(text, "  ", "    ")
+        if len(wrapped) > MAX_LINES and not complete:
+            last = f"{wrapped[MAX_LINES - 1]} {options.ellipsis}"
+            wrapped[MAX_LINES - 1 :] = [options.truncate(last, options.width)]
+        lines += wrapped
     lines += format_more(len(sentences) - len(shown), ": compilediag show --all")
     if receipt.compile.recompile_limit_hits:
         target = options.clean(format_target(receipt), 200)
@@ -44,16 +52,13 @@ def list_served(
         if only is None or sizes.frame in only:
             does = "runs eager" if sizes.frame in eager else "compiles again"
             frames.setdefault(sizes.frame, []).append(_describe_sizes(sizes, does, options))
-    named = Counter(frame.function for frame in frames)
+    names = {frame: normalize_function(frame.function) for frame in frames}
+    often = Counter(names.values())
     return [
-        f"{options.clean(frame.function, 60)}"
-        + (
-            f" ({options.format_place(frame.file, frame.line)})"
-            if named[frame.function] > 1
-            else ""
-        )
-        + f" serves {'; '.join(dict.fromkeys(sentences))}"
-        for frame, sentences in frames.items()
+        options.clean(name, 60)
+        + (f" ({options.format_place(frame.file, frame.line, 30)})" if often[name] > 1 else "")
+        + f" serves {'; '.join(dict.fromkeys(frames[frame]))}"
+        for frame, name in names.items()
     ]
 
 
