@@ -8,11 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from compilediag.diagnosis.findings import Finding
 from compilediag.rules.changes import ProgramChange
-from compilediag.rules.facts import Facts
+from compilediag.rules.facts import Facts, is_number, list_values
 from compilediag.rules.fix_context import FixContext
 from compilediag.rules.make_finding import Advice, make_finding
 from compilediag.rules.objects import FIRST_CALL
 from compilediag.rules.recompiles import RecompileRule, TitleAndAdvice
+from compilediag.rules.values import NUMBER
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import ObjectChange
 
@@ -29,7 +30,11 @@ LR_TENSOR = Advice(
 )
 SAME_OPTIMIZER = Advice(
     "torch guards on the optimizer's groups, options and set of gradients: keep them the same at "
-    "every step; two compiles are normal, since the first step makes its state"
+    "every step"
+)
+FIRST_STATE = Advice(
+    "torch guards on the optimizer's state: two compiles are normal, since the first step makes "
+    "it; keep its keys the same at every later step"
 )
 UNKNOWN = Advice("could not determine the cause; the guard is shown as torch prints it")
 NO_REASON = Advice("could not determine: torch gave no reason; try TORCH_LOGS=recompiles_verbose")
@@ -40,6 +45,8 @@ _MODES: Mapping[str, str] = {
     "inference_mode": "inference mode changed",
     "autocast": "autocast changed",
 }
+_KEYS = re.compile(r"\d+ keys?|.*(?:absent|present)")
+_STATE = re.compile(r"(?:^|\.)state(?:$|[.\[])")
 _SET_ONCE = (
     "matmul_precision", "reduced_precision", "num_threads", "deterministic", "default_dtype",
 )  # fmt: skip
@@ -64,14 +71,19 @@ def _describe_optimizer(known: Facts) -> TitleAndAdvice:
     kind, variable = group.kind, group.variable
     if kind == "lr":
         return "lr of the optimizer changed", LR_TENSOR
-    title = f"{kind} of the optimizer changed" if kind else "optimizer state was created"
-    if not known.later and known.first_call is not None:
-        return title, FIRST_CALL
-    if not kind and variable.endswith(".grad"):
+    title, advice = f"{kind or 'a value'} of the optimizer changed", SAME_OPTIMIZER
+    if kind is None and variable.endswith(".grad"):
         title = "a parameter without gradient in the optimizer step"
-    elif not kind and variable.endswith("param_groups"):
+    elif kind is None and variable.endswith("param_groups"):
         title = "parameter groups changed"
-    return title, SAME_OPTIMIZER
+    elif any(map(_KEYS.fullmatch, list_values(group))) and _STATE.search(variable):
+        title, advice = "optimizer state was created", FIRST_STATE
+    elif any(map(_KEYS.fullmatch, list_values(group))) and ".param_groups[" in variable:
+        title = "keys of a parameter group changed"
+    elif all(map(is_number, list_values(group))):
+        advice = NUMBER
+    first = not known.later and known.first_call is not None
+    return title, FIRST_CALL if first else advice
 
 
 def _describe_unknown(known: Facts) -> TitleAndAdvice:

@@ -21,6 +21,7 @@ SENTENCE_CHARS = 240
 _OWNERS = ("closure", "global", "object", "optimizer")
 _PLAIN = ("container", "scalar", "tensor", "value")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_FLOAT = re.compile(r"-?\d+[.e][-+.\de]+")
 MAX_NAMES = 4
 MAX_HISTORY = 5
 """Values of one variable on a screen."""
@@ -100,7 +101,9 @@ def name_values(names: Sequence[str], alike: int, mark: str = "") -> str:
 
 
 def _is_growing(values: Sequence[str]) -> bool:
-    """True if the numbers in the values only become larger."""
+    """True if the numbers in the values only become larger; a float counts nothing."""
+    if any(map(_FLOAT.fullmatch, values)):
+        return False
     numbers = [[float(number) for number in _NUMBER.findall(value)] for value in values]
     same = len({len(row) for row in numbers}) == 1
     return same and all(

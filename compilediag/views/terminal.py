@@ -200,7 +200,9 @@ def render_title(card: Card, options: RenderOptions) -> list[str]:
     if measure_width(card.sentence) + 2 + measure_width(right) <= room:
         gap = " " * (room - measure_width(card.sentence) - measure_width(right))
         return [styled + options.paint(card.sentence, "bold") + gap + painted]
-    head = options.wrap(card.sentence, number)[:2]
+    head = options.wrap(card.sentence, number)
+    if head[2:]:
+        head = [head[0], options.truncate(f"{head[1]} {head[2].strip()}", options.width)]
     lines = [styled + options.paint(head[0][len(number) :], "bold")]
     lines += [options.paint(line, "bold") for line in head[1:]]
     return lines + options.wrap_parts([text for text in (facts, card.key) if text], INDENT)

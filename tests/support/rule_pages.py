@@ -17,6 +17,12 @@ def code_of(page: str, heading: str) -> str:
     return found[1]
 
 
+def list_headings(page: str, kind: str) -> list[str]:
+    """Lists those of code that begin with a word: "Good", "Good, without a tensor"."""
+    text = (PAGES / f"{page}.md").read_text(encoding="utf-8")
+    return re.findall(rf"^## ({kind}\b.*)$", text, re.MULTILINE)
+
+
 def run_code_of(
     page: str, heading: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> ModuleType:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from rule_pages import PAGES, run_code_of
+from rule_pages import PAGES, list_headings, run_code_of
 from torch._dynamo import utils
 
 import compilediag
@@ -63,8 +63,12 @@ def test_bad_code_recompiles_and_good_code_does_not(run: Run, page: str) -> None
     assert recompiles()
     torch._dynamo.reset()
     utils.clear_compilation_metrics()
-    assert [item.title for item in run(page, "Good") if item.rule.startswith("CD1")] == []
-    assert recompiles() == []
+    for heading in list_headings(page, "Good"):
+        assert [item.title for item in run(page, heading) if item.rule.startswith("CD1")] == []
+        assert utils.get_compilation_metrics()
+        assert recompiles() == []
+        torch._dynamo.reset()
+        utils.clear_compilation_metrics()
 
 
 @quiet
@@ -77,3 +81,24 @@ def test_bad_code_breaks_and_good_code_does_not(run: Run, page: str) -> None:
     told = [item.title for item in run(page, "Good") if item.rule.startswith("CD2")]
     assert told == []
     assert dict(utils.counters["graph_break"]) == {}
+
+
+@quiet
+@pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler:UserWarning")
+@pytest.mark.parametrize("before", [True, False])
+def test_a_step_that_a_scheduler_wrapped(before: bool) -> None:
+    """Dynamo skips the scheduler's wrapper; compiled before that is made, the step is traced."""
+    parameter = torch.nn.Parameter(torch.zeros(8))
+    optimizer = torch.optim.SGD([parameter], lr=torch.tensor(0.1))
+    with compilediag.watch() as seen:
+        step = torch.compile(optimizer.step, backend="eager") if before else None
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+        step = step or torch.compile(lambda: optimizer.step(), backend="eager")
+        for _ in range(2):
+            parameter.grad = torch.ones(8)
+            step()
+            schedule.step()
+    wrapped = "`SGD.step` as wrapped in torch/optim/lr_scheduler.py"
+    assert [wrapped in item.title for item in seen.findings if item.rule == "CD204"] == (
+        [] if before else [True]
+    )

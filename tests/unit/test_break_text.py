@@ -67,7 +67,7 @@ CALLEES = {
         (
             "torch.random.manual_seed",
             "torch.random",
-            "file matches MOD_SKIPLIST (site-packages/torch/_compile)",
+            ON_PURPOSE,
         ),
     ),
     "br_open": 2 * (("open", None, None),),
@@ -97,6 +97,17 @@ created with pybind).
 
  For more details about this graph break, please visit: https://x.org/gb/gb0007.html
 """
+SKIPPED = """Graph break in user code at m.py:3
+Graph Break Reason: Attempted to call function marked as skipped
+  Explanation: Dynamo developers have intentionally marked that the function `{name}` in file \
+`/v/lib/python3.11/site-packages/{file}` should not be traced.
+
+  Developer debug context: module: {module}, qualname: {name}, skip reason: file is force-skipped \
+(/v/lib/python3.11/site-packages/{file})
+
+ For more details about this graph break, please visit: https://x.org/gb/gb0007.html
+"""
+SCHEDULER = "torch/optim/lr_scheduler.py"
 LIKELY = "cannot determine source file for {module} (likely a C extension or builtin)"
 
 
@@ -168,6 +179,30 @@ def test_third_party_c_extension(reason: str) -> None:
     assert read_break(text).c_extension == foreign
     builtin = GENERIC.format(module="posix", name="putenv", reason=reason.format(module="posix"))
     assert read_break(builtin).c_extension is None
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "file", "wrapper"),
+    [
+        ("own.optimizers", "Adan.step", SCHEDULER, SCHEDULER),
+        ("torch.optim.adam", "Adam.step", SCHEDULER, SCHEDULER),
+        ("__main__", "Own.step", SCHEDULER, SCHEDULER),
+        ("own.train", "forward", "torch/amp/autocast_mode.py", "torch/amp/autocast_mode.py"),
+        ("torch.optim.lr_scheduler", "LRScheduler.step", SCHEDULER, None),
+        ("torch.random", "manual_seed", "torch/_compile.py", None),  # decorated where it is made
+        ("numpy", "pad", "numpy/lib/_arraypad_impl.py", None),
+        ("six", "u", "six.py", None),
+        ("__main__", "main", "torch/distributed/run.py", None),  # python -m torch.distributed.run
+    ],
+)
+def test_a_wrapper_has_the_name_of_what_it_wraps(
+    module: str, name: str, file: str, wrapper: str | None
+) -> None:
+    """Code of another package runs under the function's name; of one's own package nothing is
+    said, but for torch's schedulers."""
+    report = read_break(SKIPPED.format(module=module, name=name, file=file))
+    assert report.wrapper == wrapper
+    assert report.callee == (f"{module}.{name}", module, ON_PURPOSE)
 
 
 def test_explicit_breaks() -> None:

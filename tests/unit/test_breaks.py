@@ -145,3 +145,34 @@ def test_unknown_wording(text: str) -> None:
     finding = only(timeline([attempt("0/0")], breaks=(site(text),)))
     assert finding.rule in ("CD290", "CD203")
     assert finding.location == make_place(Location(FILE, 14, "forward"))
+
+
+SKIPPED = """Graph break in user code at /home/user/app.py:14
+Graph Break Reason: Attempted to call function marked as skipped
+  Explanation: Dynamo developers have intentionally marked that the function `Adan.step` in file \
+`/v/site-packages/{file}` should not be traced.
+
+  Developer debug context: module: own.adan, qualname: Adan.step, skip reason: file is \
+force-skipped (/v/site-packages/{file})
+
+ For more details about this graph break, please visit: https://x.org/gb/gb0007.html
+"""
+
+
+@pytest.mark.parametrize(
+    ("file", "advice"),
+    [
+        ("torch/optim/lr_scheduler.py", "before the scheduler is made"),
+        ("torch/amp/autocast_mode.py", "compile it before it is wrapped"),
+        ("own/adan.py", "call `own.adan.Adan.step` outside the compiled function"),
+    ],
+)
+def test_what_dynamo_skips_may_be_a_wrapper(file: str, advice: str) -> None:
+    """Which has the function's name: it is named by the file it is of, and no path of a machine."""
+    text = SKIPPED.format(file=file)
+    finding = only(timeline([attempt("0/0")], breaks=(site(text),)))
+    assert advice in finding.fix.summary
+    name = f"`Adan.step` as wrapped in {file}"
+    if file.startswith("own"):
+        name = "own.adan.Adan.step (Dynamo skips its file on purpose)"
+    assert finding.title == f"graph break: Attempted to call function marked as skipped: {name}"

@@ -302,6 +302,20 @@ class TestConsequences:
         grown = FalseGuard("L['d']", "DICT_LENGTH", "len(L['d']) == 1", facts=facts)
         assert codes(grown, value("L['d']['k']", "2", "3", facts)) == ["CD107", "CD108"]
 
+    def test_the_key_that_came_before_the_count_of_keys(self) -> None:
+        """Of one dict both are false: which key it is says more."""
+        path = "L['self'].param_groups[0]"
+        facts = GuardFacts(root="self", holder_kind="optimizer")
+        counted = FalseGuard(
+            path, "DICT_LENGTH", f"len({path}) == 12", "12 keys", "13 keys", facts=facts
+        )
+        text = f"not ___dict_contains('step', {path})"
+        key = FalseGuard(
+            path, "DICT_CONTAINS", text, "'step' absent", "'step' present", facts=facts
+        )
+        (cause,) = list_causes(recompile(entry(counted, key)))
+        assert (cause.expected, cause.actual) == ("'step' absent", "'step' present")
+
     def test_printed_reason_beside_its_leaf(self) -> None:
         """A printed reason without a source adds nothing to its leaf."""
         text = "_has_dynamo_dim_marking is present on runtime tensor but was absent at compile time"

@@ -130,6 +130,7 @@ WORDS = [
     ("m is None", "CD114", "leave it where both are wanted"),
     ("len(fn._modules['0']._forward_hooks) != 1", "CD115", "before the first"),
     ("self.param_groups[0]['lr'] == 0.1", "CD116", "fill_"),
+    ("self.param_groups[0]['step'] == 1", "CD116", "let a tensor hold it"),
     ("self.param_groups[0]['params'][1].grad is not None", "CD116", "set of gradients"),
     ("2 <= x.size()[0]", "CD118", "mark_unbacked"),
     ("2 <= x.size()[0] <= 9", "CD118", "each side"),
@@ -145,6 +146,23 @@ def test_words(text: str, code: str, advice: str) -> None:
     assert finding.confidence == "text"
     assert advice in finding.fix.summary
     assert "\n" not in finding.title
+
+
+OPTIMIZERS = [
+    ("len(self.param_groups[0]) == 12", "keys of a parameter group changed", False),
+    ("not ___dict_contains('step', opt.param_groups[0])", "keys of a parameter group", False),
+    ("self.param_groups[0]['step'] == 1", "a value of the optimizer changed", False),
+    ("len(self.state) == 0", "optimizer state was created", True),
+    ("not ___dict_contains('m', self.state[list(dict.keys(self.state))[0]])", "state was", True),
+]
+
+
+@pytest.mark.parametrize(("text", "title", "is_state"), OPTIMIZERS)
+def test_what_of_an_optimizer_changed(text: str, title: str, is_state: bool) -> None:
+    """State is what is in `state`; only for that a second compile is normal."""
+    (finding,) = findings(printed(text))
+    assert title in finding.title
+    assert ("two compiles are normal" in finding.fix.summary) == is_state
 
 
 def test_unguarded_change() -> None:

@@ -262,6 +262,30 @@ def test_a_finding_shows_its_line_and_what_the_value_was() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [(("1e-05", "0.00012", "0.5"), "changes"), (("0 items", "1 item", "2 items"), "grows")],
+)
+def test_a_float_changes_and_does_not_grow(values: tuple[str, ...], said: str) -> None:
+    """A learning rate that warms up is no container."""
+    made = with_source("x = 1")
+    (row, _) = made.compile.varied
+    numbers = tuple(ValueInGraph(compile_id=f"0/{n}", value=v) for n, v in enumerate(values))
+    section = replace(made.compile, varied=(replace(row, values=numbers),))
+    assert f"`self.logged` {said} " in render(replace(made, compile=section))
+
+
+def test_a_title_that_is_cut_says_so() -> None:
+    """Two lines of it are drawn."""
+    made = with_source("x = 1")
+    title = "graph break: " + " ".join(f"word{n}" for n in range(40))
+    own = replace(made.findings[0], rule="CD204", variable=None, title=title)
+    shown = render(replace(made, findings=(own,)), RenderOptions(100)).splitlines()
+    at = next(n for n, line in enumerate(shown) if "graph break: word0" in line)
+    assert shown[at + 1].endswith("…")
+    assert "word" not in shown[at + 2]
+
+
 EVIL_LINE = "\tx = '\x1b[2J\u202e[bold]' * 3  # 宽宽宽宽宽宽宽宽宽宽宽宽宽宽宽宽宽宽宽宽宽宽宽"
 
 

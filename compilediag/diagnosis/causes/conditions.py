@@ -384,9 +384,11 @@ def identify_condition(condition: Condition) -> Hashable:
     return condition.variable_path or (condition.false.source, condition.false.text)
 
 
-def _get_priority(condition: Condition) -> tuple[bool, bool, int, int]:
-    unnamed = condition.guard.check == "state" and condition.guard.aspect is None
-    return unnamed, condition.printed, condition.decision.order, condition.position
+def _get_priority(condition: Condition) -> tuple[bool, bool, int, bool, int]:
+    check, order = condition.guard.check, condition.decision.order
+    unnamed = check == "state" and condition.guard.aspect is None
+    # Which key came says more than how many there are.
+    return unnamed, condition.printed, order, check == "length", condition.position
 
 
 def _is_covered(condition: Condition, others: Sequence[Condition]) -> bool:
