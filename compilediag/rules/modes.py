@@ -46,6 +46,7 @@ _MODES: Mapping[str, str] = {
     "autocast": "autocast changed",
 }
 _KEYS = re.compile(r"\d+ keys?|.*(?:absent|present)")
+_DICT = re.compile(r"\.(?:param_groups\[\d+\]|state(?:\[list\(.*\)\[\d+\]\])?)$")
 _STATE = re.compile(r"(?:^|\.)state(?:$|[.\[])")
 _SET_ONCE = (
     "matmul_precision", "reduced_precision", "num_threads", "deterministic", "default_dtype",
@@ -72,13 +73,14 @@ def _describe_optimizer(known: Facts) -> TitleAndAdvice:
     if kind == "lr":
         return "lr of the optimizer changed", LR_TENSOR
     title, advice = f"{kind or 'a value'} of the optimizer changed", SAME_OPTIMIZER
+    keyed = _DICT.search(variable) or any(map(_KEYS.fullmatch, list_values(group)))
     if kind is None and variable.endswith(".grad"):
         title = "a parameter without gradient in the optimizer step"
     elif kind is None and variable.endswith("param_groups"):
         title = "parameter groups changed"
-    elif any(map(_KEYS.fullmatch, list_values(group))) and _STATE.search(variable):
+    elif keyed and _STATE.search(variable):
         title, advice = "optimizer state was created", FIRST_STATE
-    elif any(map(_KEYS.fullmatch, list_values(group))) and ".param_groups[" in variable:
+    elif keyed and ".param_groups[" in variable:
         title = "keys of a parameter group changed"
     elif all(map(is_number, list_values(group))):
         advice = NUMBER

@@ -152,7 +152,8 @@ OPTIMIZERS = [
     ("len(self.param_groups[0]) == 12", "keys of a parameter group changed", False),
     ("not ___dict_contains('step', opt.param_groups[0])", "keys of a parameter group", False),
     ("self.param_groups[0]['step'] == 1", "a value of the optimizer changed", False),
-    ("len(self.state) == 0", "optimizer state was created", True),
+    ("len(self.state[list(dict.keys(self.state))[0]]) == 3", "optimizer state was created", True),
+    ("self.state[list(dict.keys(self.state))[0]]['step'] == 1", "a value of the optimizer", False),
     ("not ___dict_contains('m', self.state[list(dict.keys(self.state))[0]])", "state was", True),
 ]
 
