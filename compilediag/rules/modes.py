@@ -73,7 +73,8 @@ def _describe_optimizer(known: Facts) -> TitleAndAdvice:
     if kind == "lr":
         return "lr of the optimizer changed", LR_TENSOR
     title, advice = f"{kind or 'a value'} of the optimizer changed", SAME_OPTIMIZER
-    keyed = _DICT.search(variable) or any(map(_KEYS.fullmatch, list_values(group)))
+    values = list_values(group)
+    keyed = _DICT.search(variable) or any(map(_KEYS.fullmatch, values))
     if kind is None and variable.endswith(".grad"):
         title = "a parameter without gradient in the optimizer step"
     elif kind is None and variable.endswith("param_groups"):
@@ -82,7 +83,7 @@ def _describe_optimizer(known: Facts) -> TitleAndAdvice:
         title, advice = "optimizer state was created", FIRST_STATE
     elif keyed and ".param_groups[" in variable:
         title = "keys of a parameter group changed"
-    elif all(map(is_number, list_values(group))):
+    elif values and all(map(is_number, values)):
         advice = NUMBER
     first = not known.later and known.first_call is not None
     return title, FIRST_CALL if first else advice

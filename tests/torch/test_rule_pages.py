@@ -99,7 +99,28 @@ def test_a_step_that_a_scheduler_wrapped(before: bool) -> None:
             step()
             schedule.step()
     titles = [item.title for item in seen.findings if "skipped" in item.title]
-    wrapped = "skipped: `SGD.step` as wrapped in torch/optim/lr_scheduler.py"
+    wrapped = "skipped: SGD.step (as wrapped in torch/optim/lr_scheduler.py)"
     assert titles == (
         [] if before else [f"graph break: Attempted to call function marked as {wrapped}"]
     )
+
+
+@quiet
+def test_the_keys_that_came_to_a_parameter_group() -> None:
+    """Where torch guards on their number alone."""
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(8))], lr=0.1)
+
+    @torch.compile(backend="eager")
+    def count(optimizer: Any, x: Any) -> Any:
+        return x * len(optimizer.param_groups[0])
+
+    with compilediag.watch() as seen:
+        count(optimizer, torch.ones(2))
+        optimizer.param_groups[0] |= {"step": 1, "capturable": False}
+        count(optimizer, torch.ones(2))
+    (found,) = [item for item in seen.findings if item.rule == "CD116"]
+    assert found.title == "keys of a parameter group changed"
+    assert found.evidence["values"] == [
+        ["'capturable', 'step' absent", "'capturable', 'step' present"]
+    ]
+    assert "two compiles" not in found.fix.summary

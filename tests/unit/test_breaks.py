@@ -172,7 +172,7 @@ def test_what_dynamo_skips_may_be_a_wrapper(file: str, advice: str) -> None:
     text = SKIPPED.format(file=file)
     finding = only(timeline([attempt("0/0")], breaks=(site(text),)))
     assert advice in finding.fix.summary
-    name = f"`Adan.step` as wrapped in {file}"
+    name = f"Adan.step (as wrapped in {file})"
     if file.startswith("own"):
         name = "own.adan.Adan.step (Dynamo skips its file on purpose)"
     assert finding.title == f"graph break: Attempted to call function marked as skipped: {name}"

@@ -385,10 +385,9 @@ def identify_condition(condition: Condition) -> Hashable:
 
 
 def _get_priority(condition: Condition) -> tuple[bool, bool, int, bool, int]:
-    check, order = condition.guard.check, condition.decision.order
-    unnamed = check == "state" and condition.guard.aspect is None
-    # Which key came says more than how many there are.
-    return unnamed, condition.printed, order, check == "length", condition.position
+    unnamed = condition.guard.check == "state" and condition.guard.aspect is None
+    counted = condition.guard.check == "length"  # which key it is says more
+    return unnamed, condition.printed, condition.decision.order, counted, condition.position
 
 
 def _is_covered(condition: Condition, others: Sequence[Condition]) -> bool:

@@ -75,8 +75,10 @@ _PACKAGE_FILE = re.compile(
     r"in file `[^`\n]{0,4096}?\b(?:site|dist)-packages/"
     r"(?P<file>(?P<package>\w{1,200})[^`\n]{1,1000})`"
 )
-SCHEDULER = "torch/optim/lr_scheduler.py"
+_SCHEDULER = "torch/optim/lr_scheduler.py"
 """The file of torch that wraps the `step` of every optimizer, torch's own too."""
+AS_WRAPPED = "as wrapped in "
+"""Of a callee whose wrapper Dynamo skips, and not it: what stands before the wrapper's file."""
 _NAMED_IN_CONTEXT = (
     re.compile(r"<function ([^\s]{1,200}) at 0x"),
     re.compile(r"builtin ([a-z_]\w{0,80}) \["),
@@ -129,9 +131,6 @@ class BreakReport:
     """Module of the third-party C extension that was called."""
     callee: Callee | None
     """The function, operator or type that torch could not trace, where its text names it."""
-    wrapper: str | None
-    """The file of a wrapper around the callee, "torch/optim/lr_scheduler.py": Dynamo skips that,
-    and not the callee, whose name it has."""
     options: tuple[tuple[str, str], ...]
     """Options of Dynamo's configuration that torch's hints want set: ("allow_rnn", "True")."""
     stack: tuple[Location, ...]
@@ -160,7 +159,6 @@ def read_break(text: str) -> BreakReport:
     code = load_categories().consequences.get(own_id or "") or CODES[category]
     failed = _SKIP_HEAD.match(text) is not None or reason.startswith("Failed to handle")
     hints = (match["text"] for match in _HINT.finditer(cause))
-    callee = _find_callee(explanation, context)
     return BreakReport(
         site=_find_site(text, stack),
         gb_ids=ids if own_id else (),
@@ -172,8 +170,7 @@ def read_break(text: str) -> BreakReport:
         explicit=_EXPLICIT.search(title) is not None,
         ran_eager=failed or bool(second) or code == "CD904",
         c_extension=_find_c_extension(category, explanation, context),
-        callee=callee,
-        wrapper=_find_wrapper(callee, explanation),
+        callee=_find_callee(explanation, context),
         options=tuple(dict.fromkeys(pair for hint in hints for pair in _OPTION.findall(hint))),
         stack=stack,
     )
@@ -240,6 +237,9 @@ def _find_callee(explanation: str, context: str) -> Callee | None:
         why = skipped["why"].strip()
         # torch prints the file or folder that it skips, and that is of the machine.
         of_file = why.startswith("file ")
+        wrapper = _find_wrapper(module or "", explanation)
+        if wrapper is not None:
+            return Callee(skipped["name"], module, f"{AS_WRAPPED}{wrapper}")
         if "C extension or builtin" in why or _BUILTIN.search(explanation):
             return Callee(name, module, "no Python source: a builtin or a C extension")
         if not of_file and why not in ("", "<missing reason>"):
@@ -253,15 +253,15 @@ def _find_callee(explanation: str, context: str) -> Callee | None:
     return Callee(match[1], None, None) if match is not None else None
 
 
-def _find_wrapper(callee: Callee | None, explanation: str) -> str | None:
+def _find_wrapper(module: str, explanation: str) -> str | None:
     """Find the file whose code runs under the name of a function of another package. A package's
     own decorator is no wrapper here: under that name the program can reach nothing else."""
     match = _PACKAGE_FILE.search(explanation)
-    if match is None or callee is None or callee.module is None:
+    if match is None:
         return None
-    package, _, rest = callee.module.partition(".")
-    foreign = package not in (match["package"], "__main__")  # which file that is, is not known
-    scheduled = match["file"] == SCHEDULER and rest != "optim.lr_scheduler"
+    # Which file `__main__` is, is not known.
+    foreign = module.partition(".")[0] not in ("", match["package"], "__main__")
+    scheduled = match["file"] == _SCHEDULER and module != "torch.optim.lr_scheduler"
     return match["file"] if foreign or scheduled else None
 
 

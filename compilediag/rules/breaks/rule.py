@@ -12,7 +12,7 @@ from compilediag.diagnosis.codes import LIMIT, Severity, get_code_info
 from compilediag.diagnosis.findings import CauseId, Finding
 from compilediag.receipt.schema.compiles import CandidateRecord, FindingRecord
 from compilediag.receipt.schema.evidence import BreakEvidence
-from compilediag.rules.breaks.break_report import CODES, SCHEDULER, BreakReport, read_break
+from compilediag.rules.breaks.break_report import AS_WRAPPED, CODES, BreakReport, read_break
 from compilediag.rules.changes import (
     DYNAMO,
     IGNORED_LOGGERS,
@@ -147,9 +147,7 @@ def _make_break_finding(
     advice = _choose_advice(report, is_own=is_own, in_package=in_package, call=call)
     # torch's title, with what it is about where the title does not name that.
     title = f"graph break: {shorten(report.title, 120) or 'torch gave no reason'}"
-    if report.wrapper is not None:
-        title += f": {_name_callee(report)}"
-    elif report.callee is not None and report.callee.name not in report.title:
+    if report.callee is not None and report.callee.name not in report.title:
         why = f" ({shorten(report.callee.why, 120)})" if report.callee.why else ""
         title += f": {report.callee.name}{why}"
     facts = _build_evidence(broken)
@@ -208,8 +206,6 @@ def _build_evidence(broken: ReportedBreak) -> dict[str, object]:
     if report.c_extension is not None:
         facts["c_extension"] = report.c_extension
         facts["callee_ownership"] = "third_party"
-    if report.wrapper is not None:
-        facts["wrapper"] = report.wrapper
     if report.options:
         facts["options"] = dict(report.options)
     if report.callee is not None:
@@ -291,15 +287,10 @@ FIXES = {
     "CD290": Advice("read torch's report in the evidence: this break fits no known category"),
 }
 WRAPPED = Advice(
-    "compile it before it is wrapped, or call it outside the compiled function: Dynamo skips the "
-    "wrapper on purpose, not the function",
+    "compile it before it is wrapped{when}, or call it outside the compiled function: Dynamo skips "
+    "the wrapper, not the function",
 )
-SCHEDULED = Advice(
-    "compile it before it is wrapped (`step = torch.compile(optimizer.step)` before the scheduler "
-    "is made), or call it outside the compiled function: Dynamo skips the wrapper, not the "
-    "function",
-    "compiled before, the scheduler warns once that it is called before optimizer.step()",
-)
+_WHEN = " (`step = torch.compile(optimizer.step)` before the scheduler is made)"
 REORDERED = Advice(
     f"set {DYNAMO}.reorderable_logging_functions = {{print}} before the first compiled call",
     "text is printed after the graph has run: its order and the values of mutated tensors change",
@@ -357,19 +348,10 @@ def _choose_edit(report: BreakReport, *, in_package: bool, call: UserCall | None
         return OF_PACKAGE.fill(call=shorten(call.text, 80), place=place)
     if code == "CD211" and report.callee is not None and report.callee.name == "print":
         return REORDERED
-    if code == "CD204" and report.wrapper is not None:
-        return SCHEDULED if report.wrapper == SCHEDULER else WRAPPED
-    return FIXES[code].fill(it=_name_callee(report))
-
-
-def _name_callee(report: BreakReport) -> str:
-    """Name what torch could not trace, for a sentence."""
-    callee = report.callee
-    if callee is None:
-        return "it"
-    if report.wrapper is None:
-        return f"`{callee.name}`"
-    return f"`{callee.name.removeprefix(f'{callee.module}.')}` as wrapped in {report.wrapper}"
+    why = "" if report.callee is None else report.callee.why or ""
+    if code == "CD204" and why.startswith(AS_WRAPPED):
+        return WRAPPED.fill(when=_WHEN if "lr_scheduler" in why else "")
+    return FIXES[code].fill(it="it" if report.callee is None else f"`{report.callee.name}`")
 
 
 # --- what may be tried --------------------------------------------------------------------------

@@ -119,6 +119,10 @@ class _FailedEntry:
             code = map(strip_comments, parts)
             text = next((p for p in code if guard_sources.evaluate_source(p, scope) is False), text)
         expected, actual = _format_values(leaf.kind, text, value, tensor_type)
+        keys = self._baseline.keys.get(leaf.source) if leaf.kind == "DICT_LENGTH" else None
+        if keys and keys < (now := guard_facts.list_keys(value)):
+            came = clip(", ".join(map(repr, sorted(now - keys))), 100)
+            expected, actual = f"{came} absent", f"{came} present"
         facts, user = GuardFacts(), self._find_user_line(leaf, parts[0])
         if value is not MISSING:
             facts = guard_facts.collect(leaf, value, scope, self._compiled.code, self._baseline)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 from compilediag_harness.base.object_graph import TABLES, WeakByIdentity, format_type_name
 from compilediag_harness.blame import source_locations, writers
 from compilediag_harness.blame.guard_sources import (
+    evaluate_source,
     find_cell_variable,
     find_closure,
     find_holder,
@@ -56,6 +57,8 @@ class FactsAtCompile:
     """By source, the innermost lines that read it, those of torch among them."""
     lengths: dict[str, int] = field(default_factory=dict[str, int])
     """Of guarded containers, by their source."""
+    keys: dict[str, frozenset[str]] = field(default_factory=dict[str, "frozenset[str]"])
+    """Of an optimizer's parameter groups, by their source."""
 
     def add_guard(self, guard: Any, known: dict[Location, Location]) -> None:
         """Notes the lines of one guard, and the length that it requires. `known`: the lines noted
@@ -120,6 +123,8 @@ class Baselines:
         for guard in guards:
             with contextlib.suppress(Exception):
                 baseline.add_guard(guard, known)
+        for source in filter(_GROUP.search, baseline.lengths):
+            baseline.keys[source] = list_keys(evaluate_source(source, {"L": scope}))
         # Weak: generated code may be gone before the step ends.
         self._fresh.append(weakref.ref(code))
 
@@ -137,6 +142,7 @@ class Baselines:
         return list(dict.fromkeys(taken))
 
 
+_GROUP = re.compile(r"\.param_groups\[\d{1,4}\]$")
 _PASSED_ON = re.compile(r"L\['args'\]\[(\d{1,4})\]")
 _SCALARS = (bool, int, float, complex, str, bytes, type(None))
 
@@ -271,6 +277,12 @@ def format_value(value: Any, tensor_type: type) -> str:
     if type(value).__module__ == "torch":  # dtypes, devices, sizes, layouts
         return clip(str(value), 120)
     return f"{format_type_name(value)} object"
+
+
+def list_keys(value: Any) -> frozenset[str]:
+    """List the names among the keys of a plain dict."""
+    held = cast("dict[Any, Any]", value) if type(value) is dict else ()
+    return frozenset(key for key in held if type(key) is str)
 
 
 def format_size(value: Sized, size: int | None = None) -> str:
