@@ -252,8 +252,14 @@ def _name_other_causes(
     if not shared or not (fix.recipe or fix.candidates):
         return finding
     how_many = "the recompile" if len(ids) == 1 else f"{len(shared)} of its {len(ids)} recompiles"
-    named = " and ".join(map(str, sorted(set[int]().union(*shared))))
-    how = f"with {named} it does" if fix.recipe else f"{named} causes it too"
+    *most, last = map(str, sorted(set[int]().union(*shared)))
+    named = f"{', '.join(most)} and {last}" if most else last
+    others = f"findings {named} cause" if most else f"finding {named} causes"
+    how = (
+        f"with {named} it does"
+        if fix.recipe
+        else f"{others} {'it' if len(ids) == 1 else 'them'} too"
+    )
     said = f"this alone does not prevent {how_many}: {how}"
     caveat = "; ".join(filter(None, (fix.caveat, said)))
     return replace(finding, fix=replace(fix, caveat=caveat))

@@ -42,8 +42,8 @@ def choose_command(receipt: Receipt, suffix: str, *, changed: bool = False) -> s
 
 def _is_unproved(receipt: Receipt) -> bool:
     """True for the new state of a certificate that is not proved."""
-    certificate: Any = receipt.extensions.get("certificate")
-    return isinstance(certificate, dict) and certificate.get("verdict") != "proved"
+    certificate: dict[str, Any] | None = receipt.extensions.get("certificate")
+    return certificate is not None and certificate.get("verdict") != "proved"
 
 
 def _is_out_of_sight(finding: FindingRecord, receipt: Receipt) -> bool:

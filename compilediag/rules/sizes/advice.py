@@ -66,7 +66,7 @@ EACH_SIZE = Advice(
     _MARKED,
 )
 SMALL = Advice(
-    "torch makes graphs of their own for sizes 0 and 1 of {name}, whatever is marked: "
+    "torch makes graphs of their own for sizes 0 and 1 of {name}, also where it is marked dynamic: "
     f"{PAD}, or leave it",
 )
 MARKED = Advice("call {marking} before {places}, from the first call on", _MARKED, "mark_dynamic")
