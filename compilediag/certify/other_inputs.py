@@ -172,7 +172,7 @@ def _compare_varied(
     size, problem = 0.0, None
     if before.raised is not None or after.raised is not None:
         when = "before" if after.raised is None else "after"
-        why = shorten(before.raised or after.raised or "", 100)
+        why = shorten(before.raised or after.raised or "", 300)
         problem = f"raises only {when}: {why}"
     elif not is_same_structure(before.structure, after.structure):
         problem = f"returns {shorten(f'{before.structure} → {after.structure}', 120)}"

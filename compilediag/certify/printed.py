@@ -27,6 +27,9 @@ _LEAST_SCALE = 1e-2
 MAX_WARNING = 20
 """Lines of one warning of torch."""
 
+_SHOWN = 80
+"""Characters of a line that differs."""
+
 _LEAST_DIGITS = 3
 """Of a number that shows what was computed, and whose last one may turn by rounding: a learning
 rate has fewer."""
@@ -60,6 +63,9 @@ _MASKS = {
     "dates": r"\b\d{4}[-/_]\d\d[-/_]\d\d(?:[T _,-]+\d\d[:_-]\d\d(?:[:_-]\d\d(?:[.,]\d+)?)?)?"
     r"|\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[ ,]+\w{3} +\d+ [\d:]+ (?:\w+ )?\d{4}",
     "clock times": r"(?<![\d:])(?:\d+ days?, )?(?:\d+:\d\d:\d\d|\d\d:\d\d)(?:[.,]\d+)?(?![\d:])",
+    # `model.py:7`, `model.py", line 7`, and `| model:forward:7 -` of loguru.
+    "lines of source": r"(?<=\.py)[:(]\d+\b|(?<=\.py\", line )\d+"
+    r"|(?<=\| )[\w.]+:[\w<>]+:\d+(?= - )",
     "process ids": r"\b(?:pid|PID|[Pp]rocess id)\W{0,3}\d+",
     "rates": rf"{_MEASURED}{_RATE}{_NO_NAME}",
     # "22s1ms", "1h3m5s" too.
@@ -230,7 +236,7 @@ def _compare_stream(
             for (why, hidden), (_, seen) in zip(parts[0].masked, parts[1].masked, strict=True):
                 tally.masked[why] += hidden != seen
         elif first[0] is None or (math.isinf(size) and not math.isinf(first[1])):
-            first = f"it prints {shorten(now, 80)!r}, not {shorten(line, 80)!r}", size
+            first = f"it prints {_quote(now, line)}, not {_quote(line, now)}", size
     if len(lines) != len(new):
         at = next(
             (at for at, (line, now) in enumerate(zip(lines, new, strict=False)) if line != now),
@@ -241,6 +247,15 @@ def _compare_stream(
         )
         return f"it {what} {shorten(longer[at], 80)!r}, or another line like it", math.inf
     return first
+
+
+def _quote(line: str, other: str) -> str:
+    """Quote a printed line around where it begins to differ from another one."""
+    same = next(
+        (at for at, pair in enumerate(zip(line, other, strict=False)) if len({*pair}) > 1), 0
+    )
+    start = max(0, same - _SHOWN // 2) if len(line) > _SHOWN else 0
+    return repr(("…" if start else "") + shorten(line[start:], _SHOWN))
 
 
 def _compare_line(

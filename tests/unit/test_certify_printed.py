@@ -58,6 +58,19 @@ def compare(
         ("mean 0.5 min 0.2", "mean 0.6 min 0.2", False),
         ("2026-11-25 10:11:12,123 INFO loss 1.0", "2026-11-26 09:01:02,003 INFO loss 1.0", True),
         ("elapsed 0:00:03", "elapsed 0:00:04", True),
+        (
+            "WARNING | net.a:__init__:2781 - no cache",
+            "WARNING | net.a:__init__:2777 - no cache",
+            True,
+        ),
+        (
+            "WARNING | net.a:__init__:2781 - 3 calls",
+            "WARNING | net.a:__init__:2777 - 4 calls",
+            False,
+        ),
+        ("[train.py:71] loss 1.0", "[train.py:74] loss 1.0", True),
+        ('File "net.py", line 7, in forward', 'File "net.py", line 9, in forward', True),
+        ("epoch:5 - loss 1.0", "epoch:6 - loss 1.0", False),
         ("pid 1234 at 0x7f3e10", "pid 99 at 0x7f0010", True),
         ("saved to /tmp/tmpabc/model.pt", "saved to /tmp/tmpxyz/model.pt", True),
         ("peak 1.2GB", "peak 1.3GB", True),
@@ -201,3 +214,10 @@ def test_numbers_that_show_what_calls_computed() -> None:
     assert compare(("loss 2.51",), ("loss 2.51",)).shows_calls
     for line in ("done in 10 steps, 3.57 s", "lr 0.0003 beta 0.9", "seed 12345"):
         assert not compare((line,), (line,)).shows_calls
+
+
+def test_a_long_line_is_quoted_where_it_differs() -> None:
+    """Its beginning is the same in both."""
+    found = compare(("name " * 40 + "loss 2.5",), ("name " * 40 + "loss 3.5",))
+    assert "loss 3.5" in (found.difference or "")
+    assert "loss 2.5" in (found.difference or "")

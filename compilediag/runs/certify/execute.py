@@ -319,14 +319,17 @@ def decide(
     boundary = find_boundary(before, after) if varied and not pair.problems else None
     if boundary is not None and certificate.verdict != "refused":
         lines: tuple[LinesRun, ...] = after.timeline.lines_run
-        where = "called at another place"
+        # The boundary of what is compiled moved: what calls it is compared in its place.
+        where = f"for the calls of {boundary[0].function}, above what is compiled"
         before = pair.execute(f"the old state, {where}", new=False, at=boundary[0])
         after = pair.execute(f"the new state, {where}", new=True, at=boundary[1])
         after = replace(after, timeline=replace(after.timeline, lines_run=lines))
         certificate = judge_now()
     while (further := certificate.further) is not None and further not in known:
         stance = "force_eager" if further == "eager" else None
-        what = "the old state, not compiled" if stance else "the old state once more"
+        what = "the old state once more: what differs by itself?"
+        if stance:
+            what = "the old state, not compiled: how much of a difference is rounding?"
         known[further] = pair.execute(what, new=False, stance=stance)
         certificate = judge_now()
     return certificate, before, after
