@@ -89,20 +89,23 @@ def _list_unused_writes(output: Any) -> list[tuple[Any, str, str]]:
     """List the nodes that write in place into a tensor of the program and whose result nothing
     uses, each with the tensor's source and the operation."""
     writes: list[tuple[Any, str, str]] = []
-    nodes = [node for node in output.graph.nodes if node.op in _CALLS and not node.users]
-    for node in nodes:
+    inputs = [node for node in output.graph.nodes if node.op not in _CALLS]
+    by_value = {id(node.meta.get("example_value")): node for node in inputs}
+    for node in output.graph.nodes:
+        if node.op not in _CALLS or node.users:
+            continue
         name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
         in_operator = name.startswith("i") and hasattr(operator, name)  # `t += 1` is `iadd`
         if not (name.endswith("_") or in_operator or "out" in node.kwargs):
             continue
         # What is done in place returns the tensor itself, also when torch traces.
         written = node.meta.get("example_value")
-        for given in output.graph.nodes if written is not None else ():
-            if given.op not in _CALLS and given.meta.get("example_value") is written:
-                # What an optimizer holds is an attribute of the graph.
-                argument = given.meta.get("grapharg")
-                source = argument.source if argument else output.param_name_to_source[given.target]
-                writes.append((node, _get_name(source), name))
+        given = None if written is None else by_value.get(id(written))
+        if given is not None:
+            # What an optimizer holds is an attribute of the graph.
+            argument = given.meta.get("grapharg")
+            source = argument.source if argument else output.param_name_to_source[given.target]
+            writes.append((node, _get_name(source), name))
     return writes
 
 
