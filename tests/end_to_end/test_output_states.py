@@ -55,7 +55,9 @@ def test_exit_code_and_receipt_in_every_state_of_the_streams(state, code: str, t
     plain = in_shell([sys.executable, "é.py", code], state, tmp_path)
     assert in_shell([*ours, "a", "--json=a.json", "é.py", code], state, tmp_path) == plain
     told = json.loads((tmp_path / "a.json").read_text())
-    assert told == json.loads((tmp_path / "a" / "receipt.json").read_text())
+    assert told.pop("next").startswith("compilediag ")
+    kept = json.loads((tmp_path / "a" / "receipt.json").read_text())
+    assert told == {name: value for name, value in kept.items() if name != "next"}
     assert told["header"]["run"]["exit_code"] == plain
     if "closed" in state:  # a closed stream takes nothing, and so fails nothing
         plain = int(code)
@@ -78,7 +80,10 @@ def run(folder: Path, source: str, *options: str, **more: Any) -> subprocess.Com
 def test_json_alone_is_on_stdout(tmp_path: Path) -> None:
     """What the target prints is on stderr, where the verdict would be."""
     done = run(tmp_path, "print('mine')", "--json", "-o", "out", "x.py")
-    assert (done.stdout, done.stderr) == ((tmp_path / "out/receipt.json").read_text(), "mine\n")
+    kept = (tmp_path / "out/receipt.json").read_text()
+    told = json.loads(done.stdout)
+    assert (told["next"], done.stderr) == ("compilediag explain CD901", "mine\n")
+    assert done.stdout == kept.replace('"next": null', f'"next": "{told["next"]}"', 1)
 
 
 def test_json_in_a_file_leaves_the_screen_as_it_is(tmp_path: Path) -> None:

@@ -579,3 +579,15 @@ def test_the_number_of_an_issue_may_be_left_out(words, code, said, capsys) -> No
 if __name__ == "__main__":
     for case in CASES:
         (VIEWS / f"{case}.txt").write_text(screens(case), encoding="utf-8")
+
+
+def test_a_clean_run_of_changed_sources_leads_to_its_proof() -> None:
+    """Where a recorded run of the command has other sources, its results are not known to be equal;
+    nor are those of a state that a certificate did not prove."""
+    made = stored("clean")
+    assert choose_command(made, "").startswith("gate --update")
+    assert choose_command(made, "", changed=True).startswith("certify -- ")
+    refused = replace(made, extensions={"certificate": {"verdict": "refused"}})
+    assert choose_command(refused, "").startswith("certify -- ")
+    proved = replace(made, extensions={"certificate": {"verdict": "proved"}})
+    assert choose_command(proved, "").startswith("gate --update")
