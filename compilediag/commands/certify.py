@@ -21,6 +21,7 @@ from compilediag.receipt.schema.compiles import ProofRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.certify.execute import Proof, make_proof
 from compilediag.runs.certify.options import CertifyOptions
+from compilediag.runs.certify.recorded import keep_proved
 from compilediag.runs.certify.states import States, select_states
 from compilediag.views import markdown, terminal
 from compilediag.views.certificate import CertificateDocument, shorten_document, show_certificate
@@ -122,6 +123,8 @@ def _save(proof: Proof, document: CertificateDocument) -> None:
             recorded = proof.recorded
             folder = os.path.join(proof.folder, "old") if recorded is None else recorded.path
             write_receipt(old, get_receipt_path(folder))
+            if recorded is not None:
+                keep_proved(recorded, proof.after.receipt.header.provenance.source_sha256)
     except (OSError, OutputUnwritable) as error:
         write_message(f"the certificate cannot be kept: {error}")
 

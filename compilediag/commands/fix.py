@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ from compilediag.option_fields import argument, collect_options, flag, names_fin
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.changes import NEEDS_LIBCST
-from compilediag.runs.certify.recorded import find_recorded_run, record_run
+from compilediag.runs.certify.recorded import find_recorded_run, keep_proved, record_run
 from compilediag.runs.fix.campaign import (
     list_candidates,
     list_editable_files,
@@ -163,7 +164,7 @@ def command(options: FixOptions) -> int:
         digests = receipt.header.provenance.source_sha256
         proved = read_together(path, listed)
         if edits := [edit for change in proved for edit in change.edits]:
-            _write_edits(run_options, make_changes(edits, digests))
+            _write_edits(run_options, make_changes(edits, digests), words)
             write(f"  next: compilediag {choose_next(receipt, proved, applied=options.apply)}\n")
             return EXIT_OK
     if options.apply and not options.force:
@@ -293,14 +294,16 @@ def _fix(
         applied = options.apply and bool(together)
         following = (format_certify(receipt), choose_next(receipt, together, applied=applied))
         write(render_fixes(receipt, results, lines, together, campaign.notes, following, screen))
-    _write_edits(options, campaign.make_edited_files(campaign.together))
+    _write_edits(options, campaign.make_edited_files(campaign.together), words)
     if campaign.interrupted:
         return EXIT_INTERRUPTED
     return EXIT_OK if all(result.proof is not None for result in results) else EXIT_GATE
 
 
-def _write_edits(options: RunOptions, changes: tuple[SourceChange, ...]) -> None:
-    """Write the edits that are proved together."""
+def _write_edits(
+    options: RunOptions, changes: tuple[SourceChange, ...], words: Sequence[str]
+) -> None:
+    """Write the edits that are proved together for a command line."""
     if not options.apply and options.patch is None:
         return
     if not changes:
@@ -310,6 +313,10 @@ def _write_edits(options: RunOptions, changes: tuple[SourceChange, ...]) -> None
         _write_file("--patch", options.patch, format_patch(changes))
     if options.apply:
         write_message(f"edited: {', '.join(apply(changes, force=options.force))}")
+        recorded = find_recorded_run(words)
+        if recorded is not None:
+            texts = {change.file: change.text.encode() for change in changes}
+            keep_proved(recorded, {n: hashlib.sha256(t).hexdigest() for n, t in texts.items()})
 
 
 def _write_file(name: str, path: str, content: str) -> None:

@@ -199,9 +199,11 @@ def _report_verdict(outcome: Outcome, options: RunOptions) -> None:
     assert receipt is not None
     place = outcome.run_dir if outcome.moved else options.output
     suffix = format_suffix(place) if outcome.receipt_path else ""
-    from compilediag.runs.certify.recorded import has_changed_since
+    printed = changed = False
+    if receipt.verdict == "clean":
+        from compilediag.runs.certify.recorded import has_changed_since
 
-    printed, changed = False, has_changed_since(receipt)
+        changed = has_changed_since(receipt)
     if options.as_json or options.json_file is not None:
         from compilediag.views.next_command import choose_command
 

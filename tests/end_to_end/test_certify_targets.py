@@ -168,3 +168,34 @@ def test_where_calls_get_other_arguments_the_function_above_is_called_again(
     write({"train.py": GENERATE.replace("score(x)[-1:]", padded)})
     code, document = certify("--", "train.py")
     assert (code, document["executions"]) == (0, 3), document
+
+
+def run_and_read_next(capfd: pytest.CaptureFixture[str], *options: str) -> str:
+    """Run the program and read the command that leads on."""
+    assert main(["run", "--no-live", *options, "t.py"]) == 0
+    return capfd.readouterr().err.rpartition("next: compilediag ")[2].strip()
+
+
+def test_after_an_edit_of_a_recorded_run_its_proof_comes_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Before it is made, and again after an edit of what was proved; the gate only behind it."""
+    monkeypatch.chdir(tmp_path)
+    program = tmp_path / "t.py"
+    source = (
+        "import torch\n"
+        'compiled = torch.compile(lambda x: x.sum(), backend="eager")\n'
+        "for n in range(8):\n"
+        "    x = torch.ones(2 + n % 3)\n"
+        "    print(compiled(x).item())\n"
+    )
+    marked = source.replace("print", "torch._dynamo.mark_dynamic(x, 0); print")
+    program.write_text(source)
+    run_and_read_next(capfd, "--record")
+    program.write_text(marked)
+    assert run_and_read_next(capfd) == "certify -- t.py"
+    assert main(["certify", "--quiet", "--", "t.py"]) == 0, capfd.readouterr()
+    capfd.readouterr()
+    assert run_and_read_next(capfd) == "gate --update"
+    program.write_text(marked.replace("x.sum()", "x.sum() * 2"))
+    assert run_and_read_next(capfd) == "certify -- t.py"

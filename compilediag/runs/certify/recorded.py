@@ -42,6 +42,8 @@ from compilediag_harness.redaction.redactor import Redactor, list_secret_values
 from compilediag_harness.wire import RecordingPlan, TrialPlan
 
 NAME = "recording.json"
+PROVED = "proved.json"
+"""Of a run: digests of the sources of the latest state that is proved against it."""
 SOURCES = "sources"
 """Folder of a run: its sources, each under its digest."""
 
@@ -181,16 +183,30 @@ def find_recorded_run(words: Sequence[str]) -> RecordedRun | None:
 
 def has_changed_since(receipt: Receipt) -> bool:
     """True if sources of a run are not those of the newest recorded run of the same command line,
-    which `certify` compares with."""
+    which `certify` compares with, nor those that are proved against it."""
     recorded = None
     with contextlib.suppress(OSError):  # the program removed the folder
         recorded = find_recorded_run(receipt.header.run.argv_redacted)
-    # What a certificate proved since then stands in the findings that it removed.
-    if recorded is None or any(finding.fix.verified for finding in recorded.receipt.findings):
+    if recorded is None:
         return False
     now = receipt.header.provenance.source_sha256
     before = recorded.receipt.header.provenance.source_sha256
-    return any(now.get(name, digest) != digest for name, digest in before.items())
+    proved = dict[str, str]()
+    kept = os.path.join(recorded.path, PROVED)
+    with contextlib.suppress(OSError, msgspec.DecodeError), open(kept, "rb") as stream:
+        proved = msgspec.json.decode(stream.read(), type=dict[str, str])
+    after = {name: proved.get(os.path.abspath(name), digest) for name, digest in before.items()}
+    known = (before, after)
+    return not any(all(now.get(n, d) == d for n, d in state.items()) for state in known)
+
+
+def keep_proved(recorded: RecordedRun, digests: Mapping[str, str]) -> None:
+    """Keep the digests of sources that are proved against a recorded run: a run of them needs no
+    proof again. Where they cannot be written, it is asked for once more."""
+    with contextlib.suppress(OSError):
+        # Receipts name files as the program's folder sees them.
+        content = msgspec.json.encode({os.path.abspath(n): d for n, d in digests.items()})
+        atomic_write.write(os.path.join(recorded.path, PROVED), [content])
 
 
 def explain_other_conditions(recorded: RecordedRun, environ: Mapping[str, str]) -> str | None:
