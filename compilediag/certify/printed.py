@@ -252,7 +252,8 @@ def _compare_stream(
 def _quote(line: str, other: str) -> str:
     """Quote a printed line around where it begins to differ from another one."""
     same = next(
-        (at for at, pair in enumerate(zip(line, other, strict=False)) if len({*pair}) > 1), 0
+        (at for at, pair in enumerate(zip(line, other, strict=False)) if len({*pair}) > 1),
+        min(len(line), len(other)),
     )
     start = max(0, same - _SHOWN // 2) if len(line) > _SHOWN else 0
     return repr(("…" if start else "") + shorten(line[start:], _SHOWN))

@@ -254,12 +254,10 @@ def _name_other_causes(
     how_many = "the recompile" if len(ids) == 1 else f"{len(shared)} of its {len(ids)} recompiles"
     *most, last = map(str, sorted(set[int]().union(*shared)))
     named = f"{', '.join(most)} and {last}" if most else last
-    others = f"findings {named} cause" if most else f"finding {named} causes"
-    how = (
-        f"with {named} it does"
-        if fix.recipe
-        else f"{others} {'it' if len(ids) == 1 else 'them'} too"
-    )
+    how = f"with {named} it does"
+    if not fix.recipe:
+        others = f"findings {named} cause" if most else f"finding {named} causes"
+        how = f"{others} {'it' if len(ids) == 1 else 'them'} too"
     said = f"this alone does not prevent {how_many}: {how}"
     caveat = "; ".join(filter(None, (fix.caveat, said)))
     return replace(finding, fix=replace(fix, caveat=caveat))

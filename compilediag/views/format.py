@@ -50,6 +50,11 @@ def pluralize(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def join_words(words: Sequence[str]) -> str:
+    """Join words as a sentence lists them: "1, 2 and 3"."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
+
+
 def format_more(left: int, ending: str = "", indent: str = "  ") -> list[str]:
     """Format the last line of a list that was cut: "+3 more: --json"; [] where nothing is left."""
     return [f"{indent}+{left:,} more{ending}"] if left > 0 else []

@@ -10,7 +10,7 @@ from compilediag.receipt.finding_keys import normalize_function
 from compilediag.receipt.schema.compiles import AcceptedSizes, CompileEvent
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import FrameName
-from compilediag.views.format import format_more, format_seconds
+from compilediag.views.format import format_more, format_seconds, join_words
 from compilediag.views.lookups import format_target
 from compilediag.views.style import RenderOptions
 
@@ -87,7 +87,7 @@ def _describe_sizes(sizes: AcceptedSizes, does: str, options: RenderOptions) -> 
 def _join(parts: Sequence[str]) -> str:
     more = len(parts) - MAX_NAMED
     parts = [*parts[:MAX_NAMED], *([f"{more:,} more"] if more > 0 else [])]
-    return " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
+    return join_words(parts)
 
 
 def render_restart(event: CompileEvent, options: RenderOptions, indent: str) -> list[str]:

@@ -13,6 +13,7 @@ from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import FrameName, make_record
 from compilediag.views import lookups
+from compilediag.views.format import join_words
 from compilediag.views.style import RenderOptions
 
 TEMPORARY = "___"
@@ -69,11 +70,10 @@ def _describe_used_graphs(finding: FindingRecord, receipt: Receipt) -> str:
     frame = make_record(FrameName, place)
     events = (e for e in lookups.list_compiles(finding, receipt) if e.frame == frame)
     ids = {cause.finding for event in events for cause in event.causes if cause.finding}
-    numbers = sorted(int(name.removeprefix("F")) for name in ids)
+    numbers = [str(number) for number in sorted(int(name.removeprefix("F")) for name in ids)]
     if not numbers:
         return ""
-    *most, last = map(str, numbers)
-    named = f"findings {', '.join(most)} and {last}" if most else f"finding {last}"
+    named = f"finding{'s' if len(numbers) > 1 else ''} {join_words(numbers)}"
     return f"{named} used up the {limit} graphs of {place.function}"
 
 

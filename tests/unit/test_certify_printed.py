@@ -221,3 +221,8 @@ def test_a_long_line_is_quoted_where_it_differs() -> None:
     found = compare(("name " * 40 + "loss 2.5",), ("name " * 40 + "loss 3.5",))
     assert "loss 3.5" in (found.difference or "")
     assert "loss 2.5" in (found.difference or "")
+
+
+def test_a_long_line_that_goes_on_is_quoted_at_its_end() -> None:
+    found = compare(("name " * 40,), ("name " * 40 + "more",))
+    assert "more'" in (found.difference or "")

@@ -85,27 +85,6 @@ def render_report(
     options = RenderOptions(width=SCREEN_WIDTH, root=root)
     head, figures = build_headline(receipt), list_trainer_figures(receipt)
     notes = [describe_ending(receipt), options.dot.join(figures), *list_trainer_notes(receipt)]
-    running = receipt.steps is not None or receipt.timings
-    ranked = receipt.ranks is not None and receipt.ranks.rows
-    varied = build_varied(receipt, options, complete=True)
-    sections = (
-        Section("varied", "What varied", "What varied", varied),
-        Section(
-            "seconds",
-            "Compile time",
-            "Where compile seconds went",
-            show_measured_seconds(receipt, options),
-        ),
-        Section(
-            "step-times",
-            "Step times",
-            "Where the steps' time went",
-            show_steps(receipt, options) if running else (),
-        ),
-        *_build_cadence(receipt, options),
-        Section("ranks", "Ranks", "Ranks", show_ranks(receipt, options) if ranked else ()),
-        Section("graphs", "CUDA graphs", "CUDA graphs", _build_cuda_graphs(receipt, options)),
-    )
     series = sources.series
     shown, elsewhere = build_functions(receipt, options)
     exports = join_exports(finding for _, finding in list_main_findings(receipt))
@@ -134,12 +113,38 @@ def render_report(
         cards_left_out=max(0, len(receipt.findings) - MAX_CARDS),
         functions=shown,
         elsewhere=elsewhere,
-        sections=[section for section in sections if section.blocks or section.pictures],
+        sections=_build_sections(receipt, options),
         raw=sources.raw[:MAX_RAW_CHARS],
         raw_left_out=max(0, len(sources.raw) - MAX_RAW_CHARS),
         notes=sources.notes,
         suffix=suffix,
     )
+
+
+def _build_sections(receipt: Receipt, options: RenderOptions) -> list[Section]:
+    """Build the sections below the findings that have anything to show."""
+    running = receipt.steps is not None or receipt.timings
+    ranked = receipt.ranks is not None and receipt.ranks.rows
+    varied = build_varied(receipt, options, complete=True)
+    sections = (
+        Section("varied", "What varied", "What varied", varied),
+        Section(
+            "seconds",
+            "Compile time",
+            "Where compile seconds went",
+            show_measured_seconds(receipt, options),
+        ),
+        Section(
+            "step-times",
+            "Step times",
+            "Where the steps' time went",
+            show_steps(receipt, options) if running else (),
+        ),
+        *_build_cadence(receipt, options),
+        Section("ranks", "Ranks", "Ranks", show_ranks(receipt, options) if ranked else ()),
+        Section("graphs", "CUDA graphs", "CUDA graphs", _build_cuda_graphs(receipt, options)),
+    )
+    return [section for section in sections if section.blocks or section.pictures]
 
 
 def _build_cards(
