@@ -73,9 +73,10 @@ def check_other_inputs(
     details += [f"only before: {_format(old[key])}" for key in sorted(old.keys() - new.keys())]
     details += [f"only after: {_format(new[key])}" for key in sorted(new.keys() - old.keys())]
     details += [f"raises in both: {_format(old[key])}" for key in sorted(tally.raised)]
+    ends = (*before.timeline.varying_ends, *after.timeline.varying_ends)
     for state, when in ((before, "before"), (after, "after")):
-        ends = state.timeline.varying_ends
-        details += [f"left out {when}: {text}" for end in ends for text in end.left_out]
+        texts = (text for end in state.timeline.varying_ends for text in end.left_out)
+        details += [f"left out {when}: {text}" for text in texts]
     counts = [sum(1 for key in covered if side[key].compiles) for side in (old, new)]
     figures = (
         ProofFigure("varied calls", float(len(covered)), float(len(covered))),
@@ -88,13 +89,14 @@ def check_other_inputs(
     elif tally.without_gradients or tally.moved:
         texts = tally.without_gradients or tally.moved.values()
         outcome, sentence = "undecided", min(texts)
+    elif any(end.interrupted for end in ends):
+        outcome, sentence = "undecided", f"{sentence}, the others were left out by Ctrl-C"
     elif not covered and tally.equal and all(call.call.endswith("; ") for call in every):
         sentence = f"{tally.equal[0][1]} is given no arguments; called again it is equal"
     elif not covered and every and all(map(_is_effect_alone, every)):
         sentence = f"{every[0].function.function} is given no arguments and returns nothing"
         outcome = "stated"
     elif not covered:
-        ends = (end for state in (before, after) for end in state.timeline.varying_ends)
         left = next((f": {text}" for end in ends for text in end.left_out), "")
         why = f"no call was made again with other inputs in both states{left}"
         outcome, sentence = "undecided", min(tally.unknown, default=why)

@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import TextIO
 
 SILENT_S = 2.0
@@ -30,15 +31,18 @@ class WorkProgress:
         *,
         stage: str = "reading what was recorded",
         silent: bool = False,
+        describe: Callable[[], str] = str,
         silent_s: float = SILENT_S,
         line_every_s: float = LINE_EVERY_S,
     ) -> None:
-        """`stream`: stderr by default; `silent`: nothing is shown."""
+        """`stream`: stderr by default; `silent`: nothing is shown; `describe`: how far the work is,
+        behind the stage."""
         self._stream = stream or sys.stderr
         self._silent_s = silent_s
         self._line_every_s = line_every_s
         self._started = time.monotonic()
         self._stage = stage
+        self._describe = describe
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
         if not silent:
@@ -68,8 +72,8 @@ class WorkProgress:
             if not self._stream.isatty() or os.environ.get("TERM") == "dumb":
                 while True:
                     seconds = time.monotonic() - self._started
-                    line = f"compilediag: {self._stage}, {seconds:.0f} s\n"
-                    os.write(self._stream.fileno(), line.encode("ascii", "replace"))
+                    line = f"compilediag: {self._format()}, {seconds:.0f} s\n"
+                    os.write(self._stream.fileno(), line.encode(self._stream.encoding, "replace"))
                     if self._over.wait(self._line_every_s):
                         return
             elif os.tcgetpgrp(self._stream.fileno()) == os.getpgrp():
@@ -83,4 +87,7 @@ class WorkProgress:
         with Progress(*columns, console=Console(file=self._stream), transient=True) as shown:
             task = shown.add_task("", start=True)
             while not self._over.wait(_DRAW_EVERY_S):
-                shown.update(task, description=f"compilediag: {self._stage}")
+                shown.update(task, description=f"compilediag: {self._format()}")
+
+    def _format(self) -> str:
+        return ", ".join(filter(None, (self._stage, self._describe())))

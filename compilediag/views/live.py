@@ -7,7 +7,7 @@ drawn again below it. Pure: events in, text out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 
@@ -44,6 +44,8 @@ class Progress:
     rate: float | None = None
     """Steps a second over the newest batch."""
     compile_s: float = 0.0
+    _is_over: bool = False
+    """The program has ended, and its calls are made again."""
     _compiles: list[wire.Event] = field(default_factory=list[wire.Event])
     """The events that `fold` makes compiles of."""
     _recompiles: int | None = 0
@@ -99,6 +101,8 @@ class Progress:
             return (*before, event) if event.forward and event.recompile_reason else ()
         elif isinstance(event, wire.GraphBroke | wire.TorchSeen):
             self._compiles.append(event)
+        elif isinstance(event, wire.RandomStateRead):  # the last that is recorded of a program
+            self._is_over = True
         elif isinstance(event, wire.DynamoReset):
             # `torch._dynamo.reset()` sets its frame counter to 0: compile ids repeat afterwards.
             for known in (self._open, self._triggers, self._frames, self._first):
@@ -110,7 +114,9 @@ class Progress:
         parts = [f"step {self.steps}"]
         if self.rate is not None:
             parts.append(f"{self.rate:.3g} steps/s")
-        if self._open:
+        if self._is_over:
+            parts.append("over; calls with other inputs, which Ctrl-C leaves out")
+        elif self._open:
             newest = list(self._open.values())[-1]
             parts.append(_describe_compile(newest, now))
         if self.recompiles:
@@ -151,6 +157,11 @@ def _format_reason(event: wire.Recompiled) -> str:
     return clean(event.reasons[0], limit=100) if event.reasons else "torch gave no reason"
 
 
+def find_lead(processes: Iterable[Progress]) -> Progress:
+    """Find the process with most steps, among several."""
+    return max(processes, key=lambda process: (process.steps, process.compile_s))
+
+
 def format_status(processes: Sequence[Progress], now: float, took_s: float, label: str = "") -> str:
     """Format one line for all processes: that of the one with most steps, and the time so far.
 
@@ -159,7 +170,7 @@ def format_status(processes: Sequence[Progress], now: float, took_s: float, labe
     begin = f"compilediag · {label} · " if label else "compilediag · "
     if not processes:
         return clean(f"{begin}{took_s:.0f} s · starting")
-    lead = max(processes, key=lambda process: (process.steps, process.compile_s))
+    lead = find_lead(processes)
     total = f" · {len(processes)} processes" if len(processes) > 1 else ""
     line = f"{begin}{took_s:.0f} s · {lead.format_line(now)}{total}"
     return truncate(clean(line, limit=400), TITLE_COLUMNS)

@@ -5,9 +5,11 @@ import collections
 import dataclasses
 import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 import warnings
 
@@ -66,6 +68,15 @@ def call_with(function, *calls, backend="eager", **options):
 def compile_seconds(monkeypatch):
     """torch counts those of all tests before, and they make the limit longer."""
     monkeypatch.setattr(torch_replay, "read_compile_seconds", lambda: 0.0)
+
+
+OWN = os.getpid()
+
+
+def wait_in_fork(x):
+    torch._dynamo.graph_break()
+    time.sleep(0 if os.getpid() == OWN else 60)
+    return x
 
 
 SIZES = [(torch.arange(12.0).reshape(n, -1),) for n in (3, 4, 6)]
@@ -456,18 +467,30 @@ def test_in_a_process_group_nothing_is_called(tmp_path):
 def test_the_limit_of_seconds_holds(monkeypatch):
     """For a call that does not end, and for calls that take long together."""
     monkeypatch.setattr(forked, "GRACE_S", 0.5)
-
-    def wait(x):
-        torch._dynamo.graph_break()
-        time.sleep(0.4 if x.shape[0] != 5 else 60)
-        return x
-
-    began = time.monotonic()
-    made, ended, _ = vary(call_with(wait, (torch.ones(5, 2),)), vary_s=2.0)
-    assert time.monotonic() - began < 70  # the program's own call
+    made, ended, _ = vary(call_with(wait_in_fork, (torch.ones(5, 2),)), vary_s=2.0)
     assert ended[0].seconds < 6
     assert not made
     assert "takes too long" in ended[0].left_out[-1]
+
+
+def test_ctrl_c_leaves_out_what_is_to_come(monkeypatch):
+    """The process itself goes on to its end; what it does at Ctrl-C is as it was."""
+    real = forked._wait
+
+    def wait(child, deadline):
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+        return real(child, deadline)
+
+    monkeypatch.setattr(forked, "_wait", wait)
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        made, ended, _ = vary(call_with(wait_in_fork, (torch.ones(5, 2),)))
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    assert not made
+    assert ended[0].interrupted
+    assert ended[0].left_out[-1].endswith(": Ctrl-C")
 
 
 def test_calls_for_which_no_time_is_left_are_counted():

@@ -153,6 +153,13 @@ def test_what_is_not_covered_is_listed() -> None:
     assert "left out after: generate: an iterator" in point.details
 
 
+def test_what_ctrl_c_left_out_is_not_decided() -> None:
+    ends = (VaryingEnded(9.0, 1.0, ("forward (training), size 4 → 2: Ctrl-C",), True),)
+    point = judge(state(SAME, SIZE), state(SAME, SIZE, varying_ends=ends))
+    assert point.outcome == "undecided"
+    assert point.sentence == "1 varied call: all equal, the others were left out by Ctrl-C"
+
+
 def test_who_wants_no_varied_calls_is_told_so() -> None:
     point = judge(state(), state(), vary=False)
     assert (point.outcome, point.sentence) == (

@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 from built_receipt import compiled, flag_guard, recompiled
 
-from compilediag.runs.supervised.live_tail import LiveView, choose_live_mode, describe_events
+from compilediag.runs.supervised.live_tail import (
+    FollowedRun,
+    LiveView,
+    choose_live_mode,
+    describe_events,
+)
 from compilediag.timeline.timeline import fold
 from compilediag.views.live import (
     Progress,
@@ -115,8 +120,9 @@ def opening() -> bytes:
 def test_following_a_journal_that_grows(tmp_path: Path) -> None:
     """Only what was added is read, also when a look ends in the middle of a line."""
     journal = Journal(str(tmp_path), opening)
-    view = LiveView(str(tmp_path), -1)
+    view = FollowedRun(str(tmp_path))
     assert view.poll(0.0) == []
+    assert view.describe() == "step 0"
     journal.write(AGAIN)
     whole = Path(journal.path).read_bytes()
     Path(journal.path).write_bytes(whole[:-10])
@@ -126,6 +132,10 @@ def test_following_a_journal_that_grows(tmp_path: Path) -> None:
     journal.write(DONE)
     assert view.poll(2.0) == [(AGAIN, DONE)]
     assert view.poll(3.0) == []
+    journal.write(wire.StepsEnded(4.0, 0, "optimizer", (0.5, 1.0), (0.5, 0.5)))
+    assert view.describe() == "step 2 · 2 steps/s · 1 recompile · compiles cost 1.5 s"
+    journal.write(wire.RandomStateRead(5.0, ()))
+    assert "over; calls with other inputs" in view.describe()
     journal.close()
 
 

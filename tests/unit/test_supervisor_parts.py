@@ -10,6 +10,7 @@ import pytest
 from ended_runs import ended, journal
 
 from compilediag.errors import UsageError
+from compilediag.readers.journal import ProcessJournal
 from compilediag.runs.run_directory import make_run_dir
 from compilediag.runs.supervised.assemble import (
     describe_attachment,
@@ -20,8 +21,11 @@ from compilediag.runs.supervised.child import BOOTSTRAP, make_child_environment
 from compilediag.runs.supervised.signals import KillSchedule, SignalInbox
 from compilediag.runs.supervised.target import Target, parse_target
 from compilediag_harness.base.process_options import ProcessOptions
+from compilediag_harness.wire import VaryingEnded
 
 SCRIPT = Target("script", ("python", "x.py"), "x", script="x.py")
+VARIED = ProcessJournal("10", (VaryingEnded(1.0, 1.0, (), interrupted=True),))
+"""Of a program that was over when Ctrl-C came."""
 PROGRAM = Target("program", ("torchrun", "x.py"), "torchrun")
 
 
@@ -264,6 +268,7 @@ def test_a_fork_goes_on_with_the_clock_of_its_parent() -> None:
         (ended(-11), [], "killed", "killed by SIGSEGV (signal 11)"),
         (ended(137), [], "failed", "exit code 137, which a shell uses for SIGKILL (signal 9)"),
         (ended(0, interrupts=1), [], "interrupted", "Ctrl-C"),
+        (ended(0, interrupts=1), [VARIED], "complete", None),
         (ended(-2), [], "interrupted", "SIGINT (signal 2)"),
         (ended(0), [journal(10, "ValueError: handled\n\n")], "complete", None),
         (

@@ -97,6 +97,8 @@ class Pair:
             UsageError: it could not be started, or left nothing.
             KeyboardInterrupt: the user ended it.
         """
+        if self.trials.interrupted:  # in the calls with other inputs: nothing more is executed
+            raise KeyboardInterrupt
         states = self.states
         sources, absent = states.lay_over(states.after if new else states.before)
         folder = f"{self.program.folder}/{self.trials.runs + 1:02}-files"
@@ -121,7 +123,7 @@ class Pair:
         self.trials.program = replace(self.program, variables=variables)
         limit_s = self.options.timeout_s or self.limit_s
         trial = self.trials.run(what, what, plan, limit_s)
-        if trial.interrupted:
+        if trial.interrupted and trial.problem is not None:
             raise KeyboardInterrupt
         if trial.observed is None:
             raise UsageError(f"{what}: {trial.problem}")
@@ -241,7 +243,7 @@ def _execute_and_judge(
     pair = Pair(states, options, trials, program, states.change)
     before, after, why = execute_both(pair, states.recorded)
     points, lines = list[JudgedPoint](), after.timeline.lines_run
-    for words in options.also:
+    for words in () if trials.interrupted else options.also:
         other = Pair(states, options, trials, replace(program, words=words), pair.change)
         first, second, _ = execute_both(other, None)
         lines += second.timeline.lines_run
@@ -316,7 +318,8 @@ def decide(
         return judge(before, after, pair.change, varied=varied, **known)  # type: ignore[arg-type]
 
     certificate = judge_now()
-    boundary = find_boundary(before, after) if varied and not pair.problems else None
+    ended = bool(pair.problems) or pair.trials.interrupted
+    boundary = find_boundary(before, after) if varied and not ended else None
     if boundary is not None and certificate.verdict != "refused":
         lines: tuple[LinesRun, ...] = after.timeline.lines_run
         # The boundary of what is compiled moved: what calls it is compared in its place.
@@ -325,13 +328,15 @@ def decide(
         after = pair.execute(f"the new state, {where}", new=True, at=boundary[1])
         after = replace(after, timeline=replace(after.timeline, lines_run=lines))
         certificate = judge_now()
-    while (further := certificate.further) is not None and further not in known:
+    further = certificate.further
+    while further is not None and further not in known and not pair.trials.interrupted:
         stance = "force_eager" if further == "eager" else None
         what = "the old state once more: what differs by itself?"
         if stance:
             what = "the old state, not compiled: how much of a difference is rounding?"
         known[further] = pair.execute(what, new=False, stance=stance)
         certificate = judge_now()
+        further = certificate.further
     return certificate, before, after
 
 

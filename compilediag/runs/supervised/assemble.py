@@ -190,7 +190,8 @@ def infer_exit_status(
     end of the text log, used where no process left a traceback; `lost`: records were lost, so that
     the receipt covers only a part of the run."""
     status: Status = "failed"
-    interrupted = ended.interrupts or ended.timed_out or ended.returncode == -signal.SIGINT
+    interrupted = ended.timed_out or ended.returncode == -signal.SIGINT
+    interrupted = interrupted or (ended.interrupts and not _was_over(journals))
     if ended.returncode < 0 and (ended.timed_out or not interrupted):
         status = "killed"
     elif interrupted:
@@ -200,6 +201,12 @@ def infer_exit_status(
     raised, traceback = _find_first_failure(ended, target, journals)
     why = _describe_stop(ended, timeout_s) or _explain_failure(raised, ended.exit_code, journals)
     return ExitStatus(status, why, (traceback or log_tail or "")[-TAIL_LIMIT:] or None)
+
+
+def _was_over(journals: Sequence[ProcessJournal]) -> bool:
+    """True if Ctrl-C came when the program had ended, and calls with other inputs were made."""
+    events = (event for journal in journals for event in journal.events)
+    return any(isinstance(event, wire.VaryingEnded) and event.interrupted for event in events)
 
 
 def _describe_stop(ended: ExitInfo, timeout_s: float | None) -> str | None:

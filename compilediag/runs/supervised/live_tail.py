@@ -25,6 +25,7 @@ from compilediag.views.live import (
     RESTORE_TITLE,
     SAVE_TITLE,
     Progress,
+    find_lead,
     format_screen_line,
     format_status,
     format_terminal_title,
@@ -57,6 +58,28 @@ def choose_live_mode(fd: int, variables: Mapping[str, str], mode: LiveMode) -> L
     return "lines" if mode == "both" and terminal not in WITHOUT_ESCAPES else None
 
 
+class FollowedRun:
+    """The progress of each process of a run, by the journals in its directory."""
+
+    def __init__(self, run_dir: str) -> None:
+        self._journals = JournalTail(run_dir, MAX_FILES)
+        self.processes: dict[str, Progress] = {}
+
+    def poll(self, now: float) -> list[tuple[Event, ...]]:
+        """Read what the journals have added; return the events of each recompile that has ended."""
+        news: list[tuple[Event, ...]] = []
+        for name, events in self._journals.poll().items():
+            progress = self.processes.setdefault(name, Progress())
+            news += [ended for event in events if (ended := progress.apply(event, now))]
+        return news
+
+    def describe(self) -> str:
+        """Describe how far the process with most steps is, as of now; "" where none has begun."""
+        now = time.monotonic()
+        self.poll(now)
+        return find_lead(self.processes.values()).format_line(now) if self.processes else ""
+
+
 class LiveView:
     """The thread that draws; `stop` leaves the terminal as it was."""
 
@@ -74,8 +97,7 @@ class LiveView:
         self._label = label
         self._secrets = tuple(secrets)
         self._escapes = escapes
-        self._journals = JournalTail(run_dir, MAX_FILES)
-        self._processes: dict[str, Progress] = {}
+        self._followed = FollowedRun(run_dir)
         self._fd = fd
         self._titled, self._lined = mode != "lines", mode != "title"
         self._clock = clock
@@ -111,24 +133,16 @@ class LiveView:
                 self.update()
             self.update()
 
-    def poll(self, now: float) -> list[tuple[Event, ...]]:
-        """Read what the journals have added; return the events of each recompile that has ended."""
-        news: list[tuple[Event, ...]] = []
-        for name, events in self._journals.poll().items():
-            progress = self._processes.setdefault(name, Progress())
-            news += [ended for event in events if (ended := progress.apply(event, now))]
-        return news
-
     def update(self) -> None:
         """Poll the journals once, and update the terminal."""
         now = self._clock()
-        news = self.poll(now)
+        news = self._followed.poll(now)
         if self._lined:
             for events in news[:MAX_LINES]:
                 self._waiting.extend(describe_events(events, self._secrets))
             if len(news) > MAX_LINES:
                 self._waiting.append(f"{len(news) - MAX_LINES} more recompiles")
-            for name, progress in self._processes.items():
+            for name, progress in self._followed.processes.items():
                 for compile_id, tens, sentence in progress.list_long_compiles(now):
                     if tens > self._long.get((name, compile_id), 0):
                         self._waiting.append(sentence)
@@ -137,7 +151,7 @@ class LiveView:
             while self._waiting and self._accepts_lines():
                 self._write(format_screen_line(self._waiting.popleft(), plain=not self._escapes))
         if self._titled:
-            processes = list(self._processes.values())
+            processes = list(self._followed.processes.values())
             line = format_status(processes, now, now - self._started, self._label)
             if line != self._shown:
                 self._write(format_terminal_title(line))

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from compilediag.certify.points import ExecutedState
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.supervised.child import Outcome
+from compilediag.runs.supervised.live_tail import FollowedRun
 from compilediag.runs.supervised.run import Program, provide_caches, run
 from compilediag.runs.supervised.run_options import RunOptions
 from compilediag.runs.work_progress import WorkProgress
@@ -74,29 +75,32 @@ class Trials:
         self.runs += 1
         text = f"run {self.runs}: {what}"
         self.announce(text)
-        of_run = (self.program, self.runs, name, plan, limit_s)
-        with WorkProgress(stage=text, silent=self.quiet):
-            trial = run_trial(*of_run, keep_caches=self.keep_caches)
+        slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40]
+        folder = os.path.join(self.program.folder, f"{self.runs:02}-{slug}")
+        followed = FollowedRun(folder)
+        with WorkProgress(stage=text, silent=self.quiet, describe=followed.describe):
+            trial = run_trial(
+                self.program, folder, name, plan, limit_s, keep_caches=self.keep_caches
+            )
         self.interrupted = self.interrupted or trial.interrupted
         return trial
 
 
 def run_trial(
     program: Program,
-    number: int,
+    folder: str,
     name: str,
     plan: TrialPlan,
     timeout_s: float | None,
     *,
     keep_caches: bool = False,
 ) -> Trial:
-    """Run the program once, with empty caches of its own unless `keep_caches`.
+    """Run the program once, with empty caches of its own unless `keep_caches`; its journals go to
+    `folder`.
 
     Raises:
         UsageError: it cannot be started, or its directory cannot be made.
     """
-    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40]
-    folder = os.path.join(program.folder, f"{number:02}-{slug}")
     os.makedirs(program.folder, exist_ok=True)
     output = f"{folder}.{OUTPUT}"
     outcome = program.run(

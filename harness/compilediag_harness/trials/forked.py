@@ -23,6 +23,7 @@ WAIT_S = 0.01
 """Between two looks at whether the work has ended."""
 
 TOO_LONG = "it takes too long"
+INTERRUPTED = "Ctrl-C"
 
 Send = Callable[[Any], object]
 
@@ -66,16 +67,20 @@ def run_in_fork(
 
 def _wait(child: int, deadline: float) -> str | None:
     """Wait for a process to end, and kill it at the deadline; why it did not end well."""
-    status = 0
+    status, problem = 0, TOO_LONG
     with contextlib.suppress(ChildProcessError):  # the program waits for all of its children
         ended = 0
-        while not ended and time.monotonic() < deadline:
-            ended, status = os.waitpid(child, os.WNOHANG)
-            time.sleep(0 if ended else WAIT_S)
+        try:
+            while not ended and time.monotonic() < deadline:
+                ended, status = os.waitpid(child, os.WNOHANG)
+                time.sleep(0 if ended else WAIT_S)
+        except KeyboardInterrupt:
+            problem = INTERRUPTED
         if not ended:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
-            return TOO_LONG
+        if not ended or problem == INTERRUPTED:
+            return problem
     code = os.waitstatus_to_exitcode(status)
     ending = f"signal {-code}" if code < 0 else f"exit code {code}"
     return f"the process ended by {ending}" if code else None
@@ -99,6 +104,7 @@ def _run_child(work: Callable[[Send], None], send: Send, limit_s: float) -> NoRe
     done: list[bool] = []
     try:
         _limit_child(limit_s)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to both
 
         def run() -> None:
             work(send)

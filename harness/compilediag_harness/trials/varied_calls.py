@@ -11,10 +11,12 @@ import contextlib
 import itertools
 import random
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -71,7 +73,7 @@ def vary_calls(session: Session, torch: Any, keeper: CallKeeper, vary_s: float, 
     # What is compiled now is none of the program's.
     sink = session.replace_sink(lambda _: None)
     folder = tempfile.mkdtemp(prefix="compilediag-")
-    left_out = dict(keeper.left_out)
+    left_out, problem = dict(keeper.left_out), None
     reason = torch_replay.find_device_problem(torch)
     if _is_distributed(torch):
         reason = "processes of torch.distributed wait for each other; --no-vary leaves this out"
@@ -80,7 +82,9 @@ def vary_calls(session: Session, torch: Any, keeper: CallKeeper, vary_s: float, 
             left_out[f"every call: {reason}"] = None
         else:
             varier = _Varier(torch, keeper, t, limit_s, compile_s)
-            for message in _run(session, varier, torch, folder, limit_s):
+            with _raise_interrupts():
+                messages, problem = _run(session, varier, torch, folder, limit_s)
+            for message in _note_end(messages, problem):
                 if isinstance(message, Event):
                     sink(message)
                 else:
@@ -89,8 +93,22 @@ def vary_calls(session: Session, torch: Any, keeper: CallKeeper, vary_s: float, 
         session.replace_sink(sink)
         shutil.rmtree(folder, ignore_errors=True)
     seconds = time.monotonic() - began
-    session.emit(VaryingEnded(t, seconds, tuple(left_out)))
+    session.emit(VaryingEnded(t, seconds, tuple(left_out), problem == forked.INTERRUPTED))
     return reason is None and torch_replay.find_device_problem(torch) is not None
+
+
+@contextlib.contextmanager
+def _raise_interrupts() -> Generator[None]:
+    """Let Ctrl-C end a block, whatever it was to the program, which is over."""
+    handler = signal.getsignal(signal.SIGINT)
+    if handler is None or threading.current_thread() is not threading.main_thread():
+        yield  # of C, which Python cannot put back
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 def _is_distributed(torch: Any) -> bool:
@@ -98,8 +116,10 @@ def _is_distributed(torch: Any) -> bool:
     return bool(distributed.is_available() and distributed.is_initialized())
 
 
-def _run(session: Session, varier: _Varier, torch: Any, folder: str, limit_s: float) -> list[Any]:
-    """Run the calls; events, and sentences about what is left out."""
+def _run(
+    session: Session, varier: _Varier, torch: Any, folder: str, limit_s: float
+) -> tuple[list[Any], str | None]:
+    """Run the calls; events and sentences about what is left out, and why no more came."""
 
     def make_calls(send: Send) -> None:
         def send_fault(event: Event) -> None:
@@ -116,11 +136,14 @@ def _run(session: Session, varier: _Varier, torch: Any, folder: str, limit_s: fl
 
     if forked.can_fork(torch):
         with contextlib.suppress(OSError, RuntimeError):
-            return _note_end(*forked.run_in_fork(make_calls, f"{folder}/messages", limit_s))
+            return forked.run_in_fork(make_calls, f"{folder}/messages", limit_s)
     messages = list[Any]()
-    with forked.hide_output():
-        make_calls(messages.append)
-    return _note_end(messages, torch_replay.find_device_problem(torch))
+    try:
+        with forked.hide_output():
+            make_calls(messages.append)
+    except KeyboardInterrupt:
+        return messages, forked.INTERRUPTED
+    return messages, torch_replay.find_device_problem(torch)
 
 
 def _note_end(messages: list[Any], problem: str | None) -> list[Any]:
@@ -131,7 +154,7 @@ def _note_end(messages: list[Any], problem: str | None) -> list[Any]:
         last, what = next(made, None), "every call"
         if last is not None:
             what = f"what comes after {last.function.function} ({last.call}), {last.variation}"
-            if last.raised == _BEGUN and problem != forked.TOO_LONG:
+            if last.raised == _BEGUN and problem not in (forked.TOO_LONG, forked.INTERRUPTED):
                 noted.append(replace(last, raised=problem))
         noted.append(f"{what}: {problem}")
     return noted

@@ -166,3 +166,5 @@ class VaryingEnded(Event):
     seconds: float
     left_out: tuple[str, ...]
     """What was not called again or not varied, and why."""
+    interrupted: bool = False
+    """Ctrl-C left out what was to come; the program itself was over."""
