@@ -68,10 +68,16 @@ class RenderOptions(Struct, frozen=True):
         return self._indent(wrap(text, self._compute_room(first, rest)), first, rest, style)
 
     def wrap_parts(
-        self, parts: Sequence[str], first: str = "", rest: str | None = None, *, style: str = ""
+        self,
+        parts: Sequence[str],
+        first: str = "",
+        rest: str | None = None,
+        *,
+        style: str = "",
+        whole: bool = False,
     ) -> list[str]:
         """Wrap parts with dots between them to as few lines as possible; only a part that is too
-        long for one line is broken."""
+        long for one line is broken, and none if `whole`."""
         room = self._compute_room(first, rest)
         lines: list[str] = []
         for part in parts:
@@ -79,7 +85,7 @@ class RenderOptions(Struct, frozen=True):
             if lines and measure_width(joined) <= room:
                 lines[-1] = joined
             else:
-                lines += wrap(part, room)
+                lines += [part] if whole else wrap(part, room)
         return self._indent(lines, first, rest, style)
 
     def _compute_room(self, first: str, rest: str | None) -> int:
@@ -95,8 +101,9 @@ class RenderOptions(Struct, frozen=True):
         return self.wrap(text, f"{self.get_sign('warn')} {label}", "  ", style="yellow")
 
     def wrap_commands(self, commands: Sequence[str]) -> list[str]:
-        """Wrap the last line of a screen: the commands that lead on from here."""
-        return self.wrap_parts([f"compilediag {command}" for command in commands], "  next: ")
+        """Wrap the last line of a screen: the commands that lead on from here, to be pasted."""
+        texts = [f"compilediag {command}" for command in commands]
+        return self.wrap_parts(texts, "  next: ", whole=True)
 
     @property
     def arrow(self) -> str:

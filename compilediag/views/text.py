@@ -6,6 +6,7 @@ that changes the direction of text or hides itself, so that it can be printed an
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 LIMIT_CHARS = 400
@@ -65,11 +66,16 @@ def truncate(text: str, width: int, *, ellipsis: str = "…", keep_end: bool = F
     return ellipsis + shown[::-1] if keep_end else shown + ellipsis
 
 
+_SHELL_LINE = re.compile(r'export \w+=(?:"[^"]*"|\w+)')
+
+
 def wrap(text: str, width: int) -> list[str]:
-    """Wrap a text to lines of at most `width` columns, broken at blanks; a longer word is cut."""
+    """Wrap a text to lines of at most `width` columns, broken at blanks; a longer word is cut, but
+    not a line for a shell, which is to be pasted whole."""
     lines: list[str] = []
     line = ""
-    for word in text.split(" "):
+    for kept in _SHELL_LINE.sub(lambda found: found[0].replace(" ", "\0"), text).split(" "):
+        word = kept.replace("\0", " ")
         joined = f"{line} {word}" if line else word
         if measure_width(joined) <= width:
             line = joined
@@ -77,7 +83,7 @@ def wrap(text: str, width: int) -> list[str]:
         if line:
             lines.append(line)
         line = word
-        while measure_width(line) > width:
+        while measure_width(line) > width and kept == word:
             head = truncate(line, width, ellipsis="") or line[0]
             lines.append(head)
             line = line[len(head) :]

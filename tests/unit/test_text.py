@@ -82,6 +82,14 @@ def test_wrapped_lines_fit_and_lose_nothing(text: str, width: int) -> None:
     assert "".join(lines).replace(" ", "") == text.replace(" ", "")
 
 
+def test_what_is_to_be_pasted_is_not_broken() -> None:
+    """A blank inside the quotes of a value, or of a command line, would be another one."""
+    line = """export SOURCES="L['first']:0, L['second']:1\""""
+    assert wrap(f"start it with: {line} (it holds)", 20) == ["start it with:", line, "(it holds)"]
+    command = "fix train.py --data here --lr 1"
+    assert RenderOptions(20).wrap_commands([command]) == [f"  next: compilediag {command}"]
+
+
 def test_hang_indents_the_other_lines() -> None:
     """The first line has its label, the others their indent."""
     assert RenderOptions(12).wrap("one two three", "fix: ") == ["fix: one two", "     three"]
