@@ -154,8 +154,10 @@ def _make_group(name: str) -> LazyGroup:
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="""\b
 Examples:
-  compilediag run train.py --lr 3e-4    run it, and explain its recompiles
-  compilediag fix train.py              try changes for the findings, and prove them
+  compilediag run --record train.py    run it, explain its recompiles, and keep its results
+  compilediag certify -- train.py      after an edit: is it better, with the same results?
+  compilediag fix train.py             try changes for the findings, and prove them
+  compilediag gate --update            from now on, CI reports what is worse
 """,
 )
 @click.version_option(__version__, "-V", "--version", message="compilediag %(version)s")

@@ -64,7 +64,7 @@ class GateOptions:
     strict: bool = flag("--strict-improvement", "Fail for improvements as well.")
     require_proved_fix: bool = flag(
         "--require-proved-fix",
-        "Fail for each finding without a change proved by `compilediag fix`.",
+        "Fail for each finding without a change that `fix` or `certify` proved.",
         toml=bool,
         tables=("gate",),
     )
