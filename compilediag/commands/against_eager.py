@@ -18,12 +18,12 @@ from compilediag.commands.target import (
 from compilediag.compare.against_eager import conclude, find_slower_than_eager, make_not_concluded
 from compilediag.compare.gate.ab import require_scipy
 from compilediag.errors import EXIT_INTERRUPTED, EXIT_USAGE, UsageError
-from compilediag.fixes.numbers.first_difference import NumbersComparison
+from compilediag.fixes.numbers.first_difference import NumbersComparison, format_difference
 from compilediag.fixes.numbers.narrow import MAX_RUNS, find_number_differences
 from compilediag.receipt.assemble import extend_receipt
 from compilediag.receipt.schema.comparisons import AgainstEagerSection
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.runs.supervised.child import Outcome, replace_receipt
+from compilediag.runs.supervised.child import replace_receipt
 from compilediag.runs.supervised.run import Program
 from compilediag.runs.supervised.run_options import RunOptions
 from compilediag.runs.trials.against_eager import (
@@ -104,8 +104,16 @@ def run_against_eager(options: RunOptions) -> int:
     receipt, timeline = outcome.receipt, outcome.timeline
     if receipt is None or timeline is None:
         return finish(outcome, options)
+    # The steps, limits and warm-up of the first run, and no other option.
+    limits = RunOptions(
+        steps=options.steps,
+        warmup=options.warmup,
+        timeout_s=options.timeout_s,
+        grace_s=options.grace_s,
+    )
+    folder = os.path.join(outcome.run_dir, FOLDER)
     made = Pairs(
-        _make_program(run_options, outcome),
+        Program(options.target, limits, os.environ, folder),
         announce,
         rounds=pairs,
         budget_s=options.budget_s,
@@ -125,17 +133,6 @@ def run_against_eager(options: RunOptions) -> int:
         return code or EXIT_INTERRUPTED
     nothing = payoff.verdict == "not_concluded" and (numbers is None or numbers.same is None)
     return code or (EXIT_USAGE if nothing else 0)
-
-
-def _make_program(options: RunOptions, first: Outcome) -> Program:
-    """Make the program with the steps, limits and warm-up of the first run, and no other option."""
-    of_trials = RunOptions(
-        steps=options.steps,
-        warmup=options.warmup,
-        timeout_s=options.timeout_s,
-        grace_s=options.grace_s,
-    )
-    return Program(options.target, of_trials, os.environ, os.path.join(first.run_dir, FOLDER))
 
 
 def _require_possible(options: RunOptions) -> None:
@@ -173,7 +170,8 @@ def _conclude_payoff(pairs: Pairs, numbers: NumbersComparison | None) -> Against
     was made; outputs that differ are the verdict, whatever the seconds say."""
     if not pairs.made:
         return make_not_concluded(pairs.stopped or "no pair of runs was made")
-    difference = numbers.sentence if numbers is not None and numbers.same is False else None
+    differing = numbers.differences if numbers is not None else ()
+    difference = format_difference(differing[0].record) if differing else None
     section = conclude(pairs.made, difference)
     limited = any(not pair.eager.whole for pair in pairs.made)
     if pairs.stopped is None or limited:  # the latter has a note of its own

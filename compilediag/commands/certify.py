@@ -63,7 +63,11 @@ def command(options: CertifyOptions) -> int:
         raise UsageError("name the program: `compilediag certify -- train.py`")
     states = select_states(options)
     announce = make_announcer(quiet=options.quiet)
-    announce(f"{states.base} against {states.new}{_describe_length(states)}")
+    goodput = None if states.recorded is None else states.recorded.receipt.goodput
+    wall_s = getattr(goodput, "wall_s", None)
+    more = "calls with other inputs come on top, unless --no-vary"
+    length = f"; the recorded run took {format_seconds(wall_s)}: {more}" if wall_s else ""
+    announce(f"{states.base} against {states.new}{length}")
     proof = make_proof(states, options, announce)
     whole = _make_document(states, proof)
     shown = whole if options.everything else shorten_document(whole, 1 if options.as_json else 4)
@@ -83,14 +87,6 @@ def command(options: CertifyOptions) -> int:
         following = f"gate {where}" if shown.verdict == "proved" else f"show {where}"
         write("\n".join(screen.wrap_commands([following])) + "\n")
     return _EXIT_CODES[shown.verdict]
-
-
-def _describe_length(states: States) -> str:
-    """Describe how long an execution may take, from the recorded run; "" where there is none."""
-    goodput = None if states.recorded is None else states.recorded.receipt.goodput
-    wall_s = getattr(goodput, "wall_s", None)
-    more = "calls with other inputs come on top, unless --no-vary"
-    return f"; the recorded run took {format_seconds(wall_s)}: {more}" if wall_s else ""
 
 
 def _make_document(states: States, proof: Proof) -> CertificateDocument:

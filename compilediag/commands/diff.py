@@ -48,14 +48,16 @@ def command(options: DiffOptions) -> None:
     changes (padding, drop_last, other sizes, dynamic=, a setting, the name of the script): the
     first line names the difference, and counts and causes are compared, but not times and memory.
     """
-    from compilediag.compare.diff import build_document, compare
+    from compilediag.compare.diff import DiffDocument, compare
 
     if sum((options.as_json, options.markdown, options.html is not None)) > 1:
         raise UsageError("--json, --md and --html are different formats: choose one")
     (first, before), (second, after) = load_receipt(options.before), load_receipt(options.after)
     comparison = compare(before, after, other_data=options.changed_data)
     if options.as_json:
-        write_document(build_document(comparison))
+        changed = comparison.changed
+        document = DiffDocument(schema="compilediag.diff", changed=changed, comparison=comparison)
+        write_document(document)
         return
     from compilediag.views.diff import show_comparison
     from compilediag.views.style import RenderOptions

@@ -103,7 +103,12 @@ def _split_words(words: tuple[str, ...]) -> tuple[tuple[str, ...], str | None]:
 def _explain(word: str, where: str | None, options: ExplainOptions) -> str:
     """Explain one rule or finding, as text or JSON."""
     if not names_finding(word):
-        code = _resolve_code(word)
+        code = _find_code(word)
+        if code is None:
+            raise UsageError(
+                f"{clean(word, limit=60)!r} is no code such as CD103, no slug such as lazy-buffer "
+                "and no number of a finding; `compilediag explain --list` names every code"
+            )
         text, entry = read_page(code), _get_code_info(code)
         if options.as_json:
             return format_document(_make_rule_document(code))
@@ -163,20 +168,6 @@ def _find_code(word: str) -> str | None:
     slug = word.lower().replace("_", "-")
     known = (code for code, entry in REGISTER.items() if entry.slug == slug)
     return word.upper() if _CODE.match(word) else next(known, None)
-
-
-def _resolve_code(word: str) -> str:
-    """Resolve a code or a slug to a code.
-
-    Raises:
-        UsageError: it is neither.
-    """
-    if (code := _find_code(word)) is not None:
-        return code
-    raise UsageError(
-        f"{clean(word, limit=60)!r} is no code such as CD103, no slug such as lazy-buffer and no "
-        "number of a finding; `compilediag explain --list` names every code"
-    )
 
 
 def _render_markdown(text: str) -> str:

@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
 
 import msgspec
 
@@ -24,7 +23,6 @@ from compilediag.option_fields import collect_options, flag, names_finding, opti
 from compilediag.receipt.file import read_json
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views.lookups import list_main_findings
-from compilediag.views.style import RenderOptions
 
 
 @dataclass(frozen=True)
@@ -165,19 +163,14 @@ def _render_view(view: str, where: str | None) -> str:
         table = f"{render(receipt, screen, suffix, more=False)}\n"
     from compilediag.views import verdict
 
-    if document := receipt.extensions.get("certificate"):
-        table += _render_certificate(document, screen)
+    if document := receipt.extensions.get("certificate"):  # of which it is the new state
+        from compilediag.views import terminal
+        from compilediag.views.certificate import CertificateDocument, show_certificate
+
+        certificate = msgspec.convert(document, CertificateDocument)
+        overview = show_certificate(certificate, "the files as they were", (), screen)
+        table += f"{terminal.render_overview(overview, screen)}\n"
     return table + verdict.render(receipt, screen, suffix=suffix, complete=view == "complete")
-
-
-def _render_certificate(document: Any, screen: RenderOptions) -> str:
-    """Render the certificate whose new state a receipt is of, whole."""
-    from compilediag.views import terminal
-    from compilediag.views.certificate import CertificateDocument, show_certificate
-
-    certificate = msgspec.convert(document, CertificateDocument)
-    view = show_certificate(certificate, "the files as they were", (), screen)
-    return f"{terminal.render_overview(view, screen)}\n"
 
 
 def _format_next(command: str) -> str:

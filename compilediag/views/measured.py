@@ -150,13 +150,6 @@ def _render_notes(notes: Iterable[str], options: RenderOptions) -> list[str]:
 
 # --- against eager -------------------------------------------------------------------------------
 
-_LAYERS = {
-    "backend": "the backend (graph passes, code generation)",
-    "decompositions": "decompositions, before code is generated",
-    "aot_autograd": "AOTAutograd",
-    "dynamo": "what Dynamo captures",
-}
-
 
 def describe_against_eager(section: AgainstEagerSection) -> str:
     """Describe the verdict: "pays after 310 steps (240 to 420): 1.8x as fast as eager (1.7x to
@@ -262,8 +255,10 @@ def _render_numbers(
         # Frame and layer, and with what the difference vanishes.
         sentence = f"frame and layer not found: {narrowed.problem}"
         if narrowed.layer is not None:
-            frames = f", frame {' and '.join(narrowed.frames)}" if narrowed.frames else ""
-            sentence = f"it is in {_LAYERS[narrowed.layer]}{frames}"
+            # Imported where it is needed: no other view needs what it loads.
+            from compilediag.fixes.numbers.narrow import format_layer
+
+            sentence = f"it is in {format_layer(narrowed)}"
             if narrowed.override is not None:
                 sentence += f": gone with TORCH_COMPILE_OVERRIDE_BACKENDS={narrowed.override}"
             sentence += f" ({narrowed.problem})" if narrowed.problem else ""

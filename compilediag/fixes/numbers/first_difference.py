@@ -49,18 +49,6 @@ class NumbersComparison(NamedTuple):
         """True where nothing differs; None where that is not known."""
         return self.section.same
 
-    @property
-    def sentence(self) -> str:
-        """The comparison and its first difference, in words."""
-        section = self.section
-        values = format_count(section.values, "value")
-        compared = f"{values} of {format_count(section.calls, 'compiled call')}"
-        if section.same is None:
-            return f"not compared: {section.problem}"
-        if section.same:
-            return f"{compared} are those of eager, within rounding"
-        return format_difference(section.differences[0])
-
 
 def format_difference(difference: NumberDifference) -> str:
     """Format where a callable differs, and by how much: "loss_of first differs at call 3 (step 3):
@@ -332,9 +320,8 @@ def _judge_float(
         # All elements are judged by the norm, beside those that are written.
         limit = max(allowed * math.sqrt(count), times * abs(eager.norm - exact.norm))
         apart |= abs(compiled.norm - exact.norm) > limit
-    if apart:
-        return JudgedValue("differs", text, _find_largest(compiled, eager), eager_error, error)
-    return JudgedValue("same", text, _find_largest(compiled, eager), eager_error, error)
+    largest = _find_largest(compiled, eager)
+    return JudgedValue("differs" if apart else "same", text, largest, eager_error, error)
 
 
 def _has_same_finite(compiled: SampledValue, eager: SampledValue) -> bool:
