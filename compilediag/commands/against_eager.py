@@ -149,8 +149,7 @@ def _require_possible(options: RunOptions) -> None:
 def _compare_arms(
     pairs: Pairs, first: Trial, receipt: Receipt, options: RunOptions
 ) -> tuple[AgainstEagerSection, NumbersComparison | None]:
-    """Compare the runs of both arms, and their numbers, where the first run can be compared with
-    others."""
+    """Compare both arms, and their numbers, where the first run can be compared with others."""
     if first.interrupted:
         return make_not_concluded("interrupted in the first run: nothing was compared"), None
     if first.problem:

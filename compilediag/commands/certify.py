@@ -1,5 +1,4 @@
-"""`compilediag certify`: proves that a change, whoever made it, makes a program better and changes
-no result."""
+"""`compilediag certify`: proves that a change makes a program better and changes no result."""
 
 from __future__ import annotations
 

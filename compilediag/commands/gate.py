@@ -1,5 +1,4 @@
-"""`compilediag gate`: judges receipts by limits and the checked-in baseline, and two command lines
-by their time."""
+"""`compilediag gate`: judges receipts by limits and a baseline, and two commands by their time."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A subcommand: its options, declared in a dataclass (`option_fields.py`), their defaults in
-pyproject.toml, and its help."""
+"""A subcommand: options (`option_fields.py`), their defaults in pyproject.toml, and its help."""
 
 from __future__ import annotations
 

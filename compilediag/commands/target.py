@@ -193,8 +193,7 @@ def finish(outcome: Outcome, options: RunOptions) -> int:
 
 
 def _report_verdict(outcome: Outcome, options: RunOptions) -> None:
-    """Report the verdict on stderr, and so where --json cannot be printed: stdout is the target's,
-    byte for byte, or that of --json."""
+    """Report the verdict on stderr, also where --json cannot be printed: stdout is the target's."""
     receipt = outcome.receipt
     assert receipt is not None
     place = outcome.run_dir if outcome.moved else options.output

@@ -36,8 +36,7 @@ def reserve_descriptors() -> None:
 
 
 def get_render_options(stream: TextIO | None = None) -> RenderOptions:
-    """Return how views may draw on a stream, stdout by default: width in columns, colour, ASCII
-    only or not."""
+    """Return how views may draw on a stream, stdout by default: width, colour, ASCII or not."""
     from compilediag.views.style import RenderOptions  # help and errors need none
 
     stream = stream or sys.stdout

@@ -205,8 +205,7 @@ def find_problem(pair: ArmPair) -> str | None:
 
 
 def _find_common(pair: ArmPair) -> list[int]:
-    """Find the steps to compare: steady in both runs; where there are enough, those only that were
-    not looked into in either."""
+    """Find steps steady in both runs; where there are enough, those not looked into in either."""
     compiled, eager = pair
     unsampled = sorted(compiled.unsampled & eager.unsampled)
     if len(unsampled) >= MIN_STEPS * STRETCHES:

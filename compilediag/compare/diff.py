@@ -47,8 +47,7 @@ _VARYING = frozenset({"load_avg_1m", "TORCHINDUCTOR_CACHE_DIR"})
 """Facts that differ between any two runs; torch itself sets the variable when it compiles."""
 
 PHASE_CHANGE_S = 0.1
-"""Least change of a phase of compiling that is listed: the same compile takes so much longer when
-the machine is busy."""
+"""Least change of a phase of compiling that is listed: a busy machine makes smaller ones."""
 
 _SECONDS = {
     "wall": "goodput.wall_s",
@@ -310,8 +309,7 @@ def _diff_fields(before: object, after: object, path: str) -> tuple[FieldChange,
 
 
 def _diff_commands(before: Receipt, after: Receipt) -> Iterable[FieldChange]:
-    """Compare what a fix without an edit changes: arguments, and settings such as
-    TORCH_COMPILE_DYNAMIC_SOURCES."""
+    """Compare what a fix without an edit changes: arguments, and settings of torch."""
     old, new = before.header.run, after.header.run
     if old.argv_redacted != new.argv_redacted:
         arguments = (" ".join(run.argv_redacted) for run in (old, new))

@@ -74,8 +74,7 @@ class FrameKey(Struct, frozen=True, order=True):
 
 
 def build_cause_key(cause: EventCause) -> CauseKey:
-    """Build the key of one false guard. A mode of torch has no source: it is no line's, whichever
-    frame met it first."""
+    """Build the key of one false guard. A mode of torch has no source, so it is no line's."""
     placed = bool(cause.source) or cause.rule != "CD111"
     return CauseKey(
         cause.rule or cause.family,

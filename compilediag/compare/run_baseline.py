@@ -320,8 +320,7 @@ def _sum_frames(receipt: Receipt, counted: FileFilter) -> dict[FrameKey, FrameDe
 
 
 def is_recompile_counted(event: CompileEvent, counted: FileFilter) -> bool:
-    """True if a recompile is of the user's own code: the frame, any of its causes, or the call that
-    led there is."""
+    """True for the user's own: by the frame, any of its causes, or the call that led there."""
     causes = any(cause.file and counted(cause.file) for cause in event.causes)
     return counted(event.frame.file) or causes or event.entered_at is not None
 

@@ -18,8 +18,7 @@ from compilediag_harness.wire import Location
 def check_finding(
     identity: FindingIdentity, before: Receipt, after: Receipt, left: int = 0
 ) -> JudgedPoint:
-    """Check that a finding is gone, whatever else the same calls recompile for. `left`: how many
-    recompiles of it may remain."""
+    """Check that a finding is gone, but for `left` recompiles of it, whatever else recompiles."""
     count, now = count_finding(identity, before), count_finding(identity, after)
     figures = (make_figure(identity.unit, count, now),)
     if now > min(left, count - 1):

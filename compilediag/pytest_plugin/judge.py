@@ -87,8 +87,7 @@ _KNOWN_REASONS = frozenset({"ahead_of_time", "failed", "interrupted", "torch_mod
 
 
 def find_blindness(receipt: Receipt, calls: int, *, may_be_quiet: bool = False) -> list[Problem]:
-    """Find why this test cannot be judged. `may_be_quiet`: that nothing compiled is no reason,
-    because it is what the test is about."""
+    """Find why this test cannot be judged. `may_be_quiet`: it may compile nothing."""
     problems: list[Problem] = []
     for finding in receipt.findings:
         if finding.rule not in BLIND or (may_be_quiet and finding.rule == NOTHING_COMPILED):

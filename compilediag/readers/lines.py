@@ -78,8 +78,7 @@ class Line(NamedTuple):
 def split_lines(
     chunks: Iterable[bytes], limit: int, *, carriage_returns: bool = False
 ) -> Iterator[Line]:
-    """Split chunks into lines, in order. With `carriage_returns`, "\\r" ends a line too: progress
-    bars are drawn over each other."""
+    """Split chunks into lines. With `carriage_returns` "\\r" ends a line too: progress bars."""
     rest, cut = b"", False
     for chunk in chunks:
         first, *others = (chunk.replace(b"\r", b"\n") if carriage_returns else chunk).split(b"\n")

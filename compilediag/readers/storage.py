@@ -110,8 +110,7 @@ class PlainStream:
             yield from _read_pieces(magic, file, CHUNK_BYTES)
 
     def _decompress(self, pieces: Iterator[bytes], factory: Callable[[], Any]) -> Iterator[bytes]:
-        """Decompress a file to chunks, up to any damage. Members may follow each other, as `cat`
-        makes them."""
+        """Decompress to chunks, up to any damage. Members may follow each other (`cat`)."""
         decompressor: Any = None
         taken = total = 0
         for fresh in pieces:
@@ -149,8 +148,7 @@ def _read_pieces(head: bytes, file: BinaryIO, size: int) -> Iterator[bytes]:
 
 
 def _find_zstandard() -> Callable[[], Any] | None:
-    """Find what makes a decompressor: Python 3.14 has it, before that the package `zstandard`; None
-    where neither is there."""
+    """Find what makes a decompressor: Python 3.14 or the package `zstandard`; None without both."""
     try:
         return importlib.import_module("compression.zstd").ZstdDecompressor
     except ImportError:
@@ -316,8 +314,7 @@ _FLAGS = sum(
 
 
 def open_regular(path: str) -> BinaryIO | None:
-    """Open a file of this machine for reading; None where it is a link, a pipe or a device, or
-    cannot be opened."""
+    """Open a file of this machine for reading; None where it is no plain file, or unreadable."""
     try:
         fd = os.open(path, _FLAGS)
     except (OSError, ValueError):

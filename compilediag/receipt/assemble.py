@@ -190,8 +190,7 @@ def _build_unredacted(
 
 
 def _build_failure(timeline: Timeline, run: RunMetadata, redactor: Redactor) -> Failure | None:
-    """Build the failure, None for a run that is whole. Both texts are redacted before they are cut,
-    so that no half of a secret is left."""
+    """Build the failure, None for a whole run. Redacted, then cut: no half secret is left."""
     reported = (part.ended.failure for part in timeline.processes if part.ended is not None)
     reason = run.failure_reason or next(filter(None, reported), None)
     if run.status == "complete" and reason is None:
@@ -268,8 +267,7 @@ def build_completeness(timeline: Timeline, diagnosis: Diagnosis, run: RunMetadat
 
 
 def find_expected_ranks(timeline: Timeline, run: RunMetadata) -> int | None:
-    """Find the world size given to the launcher, else that of the processes; None where nothing
-    attached."""
+    """Find the world size given to the launcher, else that of the processes."""
     if run.ranks_expected is not None:
         return run.ranks_expected
     return find_world_size(timeline) or (1 if timeline.processes else None)

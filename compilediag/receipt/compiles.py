@@ -52,13 +52,13 @@ FindingIds = Mapping[CauseId | BreakLine, str]
 
 
 def build_compile_section(timeline: Timeline, diagnosis: Diagnosis) -> CompileSection:
-    """Build the section of compiles: counts by the definitions of docs/reference/receipt.md, and
-    what they count."""
+    """Build the section of compiles: counts as docs/reference/receipt.md defines them, and rows."""
     ids, frames = diagnosis.finding_ids, timeline.frames[:MAX_FRAMES]
     # A recompile counts once: under its primary cause.
     causes = map(diagnosis.causes.get_causes, timeline.counted_recompiles)
     families = Counter(own[0].family if own else "unclassified" for own in causes)
     guarded = [attempt for attempt in timeline.compiles if is_compile(attempt)]
+    needs = Counter(diagnosis.needs.values())
     varied = build_varied(timeline, diagnosis.causes)
     return make_record(
         CompileSection,
@@ -68,7 +68,7 @@ def build_compile_section(timeline: Timeline, diagnosis: Diagnosis) -> CompileSe
         guards=build_guards_section(timeline),
         memory=build_compile_memory(timeline),
         recompiles_by_family=families,
-        **_count_needs(diagnosis),
+        **{need: needs[need] for need in get_args(Need)},
         varied=varied[:MAX_VARIED],
         varied_left_out=max(0, len(varied) - MAX_VARIED),
         events=tuple(_list_events(guarded[:MAX_EVENTS], timeline, diagnosis)),
@@ -88,11 +88,6 @@ def build_compile_section(timeline: Timeline, diagnosis: Diagnosis) -> CompileSe
         ),
         accepted_sizes=list_accepted_sizes(timeline),
     )
-
-
-def _count_needs(diagnosis: Diagnosis) -> dict[Need, int]:
-    often = Counter(diagnosis.needs.values())
-    return {need: often[need] for need in get_args(Need)}
 
 
 def count_events_left_out(timeline: Timeline) -> int:
@@ -176,8 +171,7 @@ def _make_break(site: BreakSite, timeline: Timeline, ids: FindingIds) -> GraphBr
 
 
 def make_finding_record(finding: Finding, *, repeatable: bool = False) -> FindingRecord:
-    """Make one finding as the receipt stores it; `repeatable`: the program's command line is known,
-    so that changes can be tried."""
+    """Make a finding as the receipt stores it; `repeatable`: changes can be tried."""
     tried = finding.severity != "info"
     return make_record(
         FindingRecord,

@@ -55,8 +55,7 @@ def describe_unfinished(run: Path) -> str | None:
 
 
 def find_newer_unfinished(receipt: AnyPath) -> str | None:
-    """Find the newest such run, beside the one with this receipt, that began after it, and describe
-    it; None without one."""
+    """Describe the newest such run that began after the one with this receipt, if any."""
     run = Path(receipt).resolve().parent
     # Names begin with the time at which the run started.
     newer = sorted(folder for folder in run.parent.glob("[0-9]*Z-*") if folder.name > run.name)
@@ -86,8 +85,7 @@ def _find_latest(folder: Path) -> str:
 
 
 def find_latest_run(runs: AnyPath) -> str | None:
-    """Find the directory that `latest` names; None when nothing is there, or it names something
-    outside."""
+    """Find the directory that `latest` names; None when it is not there, or is outside."""
     latest = Path(runs, LATEST)
     if latest.is_dir():
         return os.path.realpath(latest)

@@ -48,8 +48,7 @@ def describe_effect(proof: ProofRecord) -> str:
 
 
 def describe_proved_change(finding: FindingRecord, receipt: Receipt) -> str | None:
-    """Describe the change that is proved for a finding of this receipt, with what it does; None
-    without a proof that holds."""
+    """Describe the change proved for a finding, with what it does; None without such a proof."""
     proof = finding.fix.proof
     if proof is None or explain_missing_proof(finding, receipt) is not None:
         return None

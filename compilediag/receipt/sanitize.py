@@ -88,8 +88,7 @@ class _Sanitizer(NestedRedactor):
 
 
 def _make_prefix_pattern(directories: Iterable[str]) -> re.Pattern[str] | None:
-    """Make the pattern of the beginning of a path below one of these, the longest first; never the
-    middle of another path."""
+    """Make the pattern of the beginning of a path below one of these, the longest first."""
     prefixes = {f"{folder}/" for directory in directories if (folder := directory.rstrip("/\\"))}
     longest_first = sorted(prefixes, key=lambda prefix: (-len(prefix), prefix))
     if not prefixes:

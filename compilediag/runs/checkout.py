@@ -151,8 +151,7 @@ def _compute_digest(path: str, newest_unix: float | None = None) -> str | None:
 def read_working_tree(
     ran: Provenance, folder: str, variables: Mapping[str, str], baseline: str | None = None
 ) -> WorkingTree:
-    """Read the code at `folder`, as far as it concerns a receipt of the code that `ran`. `baseline`
-    is the path of a baseline."""
+    """Read the code at `folder`, as far as it concerns a receipt of the code that `ran`."""
     root = find_repository_root(folder)
     base = folder
     if root is not None and ran.folder is not None:

@@ -78,8 +78,7 @@ class WatchResult:
         return self._now()
 
     def snapshot(self) -> WatchResult:
-        """The record until now, to be read while the block goes on, without the steps that are not
-        decided yet."""
+        """The record until now, read while the block goes on; undecided steps are left out."""
         part = WatchResult(self._user_roots, self._configuration)
         part._started_unix, part.calls = self._started_unix, self.calls
         if self._wall_s is not None:

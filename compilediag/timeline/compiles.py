@@ -45,8 +45,7 @@ class Recompile(wire.Recompiled):
     """torch asked why no cache entry of a frame fits, and compiled it again (or hit the limit)."""
 
     seconds: float
-    """Of the compile it caused, its lazily compiled backward included, our own analysis not; 0 for
-    the attempt that hits the limit."""
+    """Of the compile it caused, with its lazy backward, without our analysis; 0 at the limit."""
     produced: bool
     """It ended with guarded code: only then it counts as a recompile."""
     entered_at: wire.UserCall | None = None
@@ -93,8 +92,7 @@ def parse_frame_id(compile_id: str) -> str:
 
 
 def collect_compiles(part: ProcessEvents) -> list[Compile]:
-    """Collect the attempts of one process, each with the question of torch's before it (its event
-    `Recompiled`), in time order."""
+    """Collect the attempts of a process, each with torch's `Recompiled` before it, in order."""
     events = {(event.epoch, event.compile_id): event for event in part.get_all(wire.Recompiled)}
     rows, torch = select_rows(part, ahead=False), part.get_last(wire.TorchSeen)
     # Lazily compiled backwards bear the compile id of their forward.

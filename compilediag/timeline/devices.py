@@ -154,8 +154,7 @@ class SyncLine(SyncReads):
 
 
 def collect_samples(process: int, events: Iterable[wire.SyncsSampled]) -> Iterator[SampledStep]:
-    """Collect the sampled steps. Tuples of different lengths come from a doctored record: the
-    members that all have remain."""
+    """Collect the sampled steps; of tuples of different lengths what all have remains."""
     for event in events:
         columns = event.places, event.kinds, event.loops, event.spans, event.counts
         rows = list(zip(*columns, strict=False))

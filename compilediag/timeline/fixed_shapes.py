@@ -65,8 +65,7 @@ class FixedShapeRun:
     """Of its padding."""
     loops: tuple[wire.RowsRun, ...]
     real: Mapping[tuple[int, ...], int] = field(default_factory=dict[tuple[int, ...], int])
-    """How often each real size was called. A size that came after the first `MAX_REAL_SIZES` counts
-    as the one it ran at."""
+    """How often each real size was called; beyond `MAX_REAL_SIZES` the size it ran at."""
     priced: bool = False
     """The program gave the cost of a call at each size: padding is not what counts."""
     dims: tuple[tuple[str, ...], ...] = ()

@@ -81,8 +81,7 @@ def select_newest_runs(_: int, records: Iterable[wire.RunTracked]) -> list[wire.
 
 
 def are_losses_finite(runs: Iterable[wire.RunTracked]) -> bool | None:
-    """True if every loss that was recorded is finite; None where none was. A loss is a metric with
-    "loss" for the last word of its name."""
+    """True if every recorded loss (a metric whose last word is "loss") is finite."""
     losses = [metric for run in runs for metric in run.metrics if _LOSS.fullmatch(metric.name)]
     if any(metric.not_finite for metric in losses):
         return False

@@ -108,8 +108,7 @@ class Process:
     facts: dict[str, object]
     ended: wire.ProcessEnded | None
     journal_limit_bytes: int | None = None
-    """Size of its journal above which only what counts are made of was recorded; None where it
-    stayed below."""
+    """Size of its journal above which only counts were recorded; None where it stayed below."""
 
     @property
     def rank(self) -> int | None:
@@ -118,8 +117,7 @@ class Process:
 
 
 def _declare(make: Callable[[ProcessEvents], Iterable[Any]]) -> Any:
-    """Declare a field of a Timeline: what `make` collects from each process, one after the other.
-    `fold` fills it."""
+    """Declare a field of a Timeline: `make` collects it from each process; `fold` fills it."""
     return field(default=(), metadata={"make": make})
 
 

@@ -1,5 +1,4 @@
-"""The view of a comparison of two receipts: counts, causes, breaks and frames that changed; seconds
-last."""
+"""The view of a comparison of two receipts: what changed of counts, causes, breaks and frames."""
 
 from __future__ import annotations
 

@@ -133,8 +133,7 @@ def format_metric(name: str, value: float | None) -> str:
 
 
 def format_number(value: float) -> str:
-    """Format a number of any size to four significant figures: what a program calls its metrics
-    says nothing about their size."""
+    """Format a number of any size, whatever it measures, to four significant figures."""
     if 1000 <= abs(value) < 1e15:
         return f"{value:,.0f}"
     return f"{value:.4g}"

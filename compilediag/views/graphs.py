@@ -1,5 +1,4 @@
-"""Sentences on compiled graphs: what those of a frame serve, what a recompile limit hid, and why a
-frame was traced more than once."""
+"""Sentences on compiled graphs: what a frame's serve, what a limit hid, why it was traced again."""
 
 from __future__ import annotations
 
@@ -63,8 +62,7 @@ def list_served(
 
 
 def _describe_sizes(sizes: AcceptedSizes, does: str, options: RenderOptions) -> str:
-    """Describe the sizes that are served, and what a frame does for others: "x.shape[0] 2–15, and
-    compiles again for 1 and 16 or more"."""
+    """Describe sizes: "x.shape[0] 2–15, and compiles again for 1 and 16 or more"."""
     named = _join([options.clean(name, 60) for name in sizes.dimensions])
     ends = (" or more" if last >= sizes.largest else f"–{last:,}" for _, last in sizes.spans)
     pairs = zip(sizes.spans, ends, strict=True)

@@ -41,8 +41,7 @@ _NOTHING_RAN = frozenset(
 
 
 class Headline(Struct, frozen=True):
-    """`sentence` says what happened, what stays broken first; `counts` are the facts behind it, in
-    the same order always."""
+    """`sentence` says what happened, what stays broken first; `counts` are its facts, in order."""
 
     kind: Kind
     sentence: str
@@ -217,8 +216,7 @@ def _are_all_in_warmups(receipt: Receipt) -> bool:
 
 
 def _list_losses(receipt: Receipt) -> list[str]:
-    """List what stays broken, a sentence each, the worst first: a recompile is over once it is
-    compiled, and these are not."""
+    """List what stays broken, as a recompile does not: a sentence each, the worst first."""
     findings = [finding for finding in receipt.findings if finding.severity != "info"]
     at_limit = [f for f in findings if f.rule == "CD152" and f.follows is None]
     eager = [finding for finding in findings if finding.rule in EAGER - {"CD152"}]
@@ -317,8 +315,7 @@ def _find_pace(frame: FrameDetail, receipt: Receipt) -> tuple[int, float] | None
 
 
 def was_seen(receipt: Receipt) -> bool:
-    """True if the only reason for blindness is that nothing was compiled, and that was observed:
-    then a count of 0 is one."""
+    """True if nothing was compiled, which was observed, is all that blinds: a count of 0 is one."""
     whys = _list_doubts(receipt)
     # Without a reason in a record that is whole, nothing was asked for.
     known = _NOTHING_RAN | ({"unknown"} if receipt.checks.evidence_complete else set[str]())
@@ -381,8 +378,7 @@ def is_training_alone(receipt: Receipt) -> bool:
 
 
 def list_trainer_figures(receipt: Receipt) -> list[str]:
-    """List steps, rates and loss from a trainer's own output, the trainer's name before the first;
-    none where they are the headline."""
+    """List steps, rates and loss from a trainer's own output; none where they are the headline."""
     figures = [] if is_training_alone(receipt) else _list_figures(receipt)
     return [f"{_get_reporter(receipt)} says: {figures[0]}", *figures[1:]] if figures else []
 

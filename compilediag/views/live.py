@@ -126,8 +126,7 @@ class Progress:
         return " · ".join(parts)
 
     def list_long_compiles(self, now: float) -> list[tuple[str, int, str]]:
-        """List compile id, how many times ten seconds, and a sentence, for each compile that has
-        gone on for so long."""
+        """List id, how many times ten seconds, and a sentence, for each compile that long."""
         return [
             (
                 pending.compile_id,

@@ -35,8 +35,7 @@ def number_findings(receipt: Receipt) -> list[tuple[int, FindingRecord]]:
 
 
 def list_main_findings(receipt: Receipt) -> list[tuple[int, FindingRecord]]:
-    """List the findings shown one by one: not notes, what follows from another one, the outlook, or
-    why the verdict is blind."""
+    """List the findings shown one by one: no notes, consequences, outlook, reasons of blindness."""
     apart = OUTLOOK | BLIND if receipt.verdict == "blind" else OUTLOOK
     listed = [pair for pair in list_roots(receipt) if pair[1].severity != "info"]
     return [(number, finding) for number, finding in listed if finding.rule not in apart]

@@ -41,8 +41,7 @@ MAX_CALLABLES, MAX_AGAIN, MAX_PHASES = 3, 4, 5
 def render_measured(
     receipt: Receipt, options: RenderOptions, suffix: str, *, complete: bool
 ) -> list[str]:
-    """Render whether compiling pays; the newest tracked runs in a line each, with `complete` all of
-    them as tables; the cost."""
+    """Render whether compiling pays; tracked runs in a line each, or in tables; the cost."""
     lines: list[str] = []
     eager = receipt.against_eager
     if eager is not None:
@@ -91,8 +90,7 @@ def render_measured(
 
 
 def list_measured_sentences(receipt: Receipt) -> list[tuple[str, str]]:
-    """List what was measured in other runs beside this one, a name and a sentence each. What they
-    quote of the target is not made safe."""
+    """List what other runs beside this measured, name and sentence; texts not yet made safe."""
     sentences: list[tuple[str, str]] = []
     if receipt.against_eager is not None:
         sentences.append(("Against eager", describe_against_eager(receipt.against_eager)))

@@ -62,8 +62,7 @@ def describe_finding(finding: FindingRecord, receipt: Receipt, options: RenderOp
 
 
 def _describe_used_graphs(finding: FindingRecord, receipt: Receipt) -> str:
-    """Describe whose recompiles hit the limit: since when it is hit, the verdict says; empty where
-    no finding is known."""
+    """Describe whose recompiles hit the limit; empty where no finding is known."""
     place, limit = finding.location, GuardEvidence.parse(finding.evidence).limit
     if place is None or limit is None:
         return ""

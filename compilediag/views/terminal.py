@@ -164,8 +164,7 @@ def render_card(card: Card, options: RenderOptions, *, whole: bool = False) -> l
 
 
 def render_excerpt(card: Card, options: RenderOptions) -> list[str]:
-    """Render the line to look at, the one above it, and below it what the value was; the values
-    alone where no source is known."""
+    """Render the line, the one above, and what the value was; without a source the values."""
     lines = card.excerpt.lines
     at = next((n for n, line in enumerate(lines) if line.blamed), None)
     if at is None:
@@ -189,8 +188,7 @@ def render_excerpt(card: Card, options: RenderOptions) -> list[str]:
 
 
 def render_title(card: Card, options: RenderOptions) -> list[str]:
-    """Render what happened, and at the right edge its cost, when it was, and its key: on a line of
-    their own where both do not fit."""
+    """Render what happened, and its cost, time and key at the right edge or on their own line."""
     number = f"{card.number:>3}  "
     facts = options.dot.join(text for text in (card.cost, card.when) if text)
     right = f"{facts}  {card.key}" if facts else card.key

@@ -27,8 +27,10 @@ def build_varied(receipt: Receipt, options: RenderOptions, *, complete: bool) ->
         # What is left of a function behind a graph break is guarded on the same values again.
         function = normalize_function(row.frame.function).removesuffix(" (resumed)")
         variable = row.variable.removesuffix("._base")  # of a view, what it is a view of
-        # Items of one list that changed in the same graphs.
-        items = (mask_indices(variable), _list_changes(row))
+        # Items of one list that are another value than in the graph before in the same graphs.
+        pairs = pairwise(row.values)
+        changed = tuple(new.compile_id for before, new in pairs if new.value != before.value)
+        items = (mask_indices(variable), changed)
         act = (row.process, row.epoch, row.frame.file, function, line or items)
         # A condition says no more than the value that it is on.
         known = _is_condition(row) and row.variable in named
@@ -77,12 +79,6 @@ def _build_row(members: list[VariedValue], options: RenderOptions) -> tuple[str,
         "a condition on its size" if _is_condition(row) else shown,
         place,
     )
-
-
-def _list_changes(row: VariedValue) -> tuple[str, ...]:
-    """List the graphs in which a value is another one than in the graph before."""
-    pairs = pairwise(row.values)
-    return tuple(graph.compile_id for before, graph in pairs if graph.value != before.value)
 
 
 def _count_values(row: VariedValue) -> int:

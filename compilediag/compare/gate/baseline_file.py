@@ -15,8 +15,7 @@ MAX_BYTES = 16 * 1024 * 1024  #: A larger file is not read: no baseline of ours 
 
 
 def find_lock(start: AnyPath) -> str | None:
-    """Find the baseline of a folder: in it, or in one above it up to the root of its repository;
-    None where there is none."""
+    """Find the baseline of a folder: in it, or above it up to the root of its repository."""
     folder = Path(os.path.abspath(start))
     folders = [folder, *folder.parents]
     root = next((index for index, path in enumerate(folders) if (path / ".git").exists()), 0)

@@ -1,5 +1,4 @@
-"""Reasons why a receipt cannot be judged: what was not seen must not pass, nor what another
-configuration did."""
+"""Reasons why a receipt cannot be judged: what was not seen, or is another configuration's."""
 
 from __future__ import annotations
 
@@ -22,8 +21,7 @@ _TEXTS = (".md", ".rst", ".pyc", f"/{LOCK_NAME}")
 
 
 class WorkingTree(Struct, frozen=True):
-    """The code that is checked out, as far as it concerns one receipt. Paths are relative to the
-    folder that the receipt's are."""
+    """The code that is checked out, for one receipt; paths are relative to the receipt's folder."""
 
     commit: str | None
     digests: Mapping[str, str | None]  #: Of the files the receipt has digests of; None: unreadable.

@@ -200,8 +200,7 @@ def _compare_counts(
 
 
 def list_enlarged(before: ConfigBaseline | None, now: ConfigBaseline, base: str) -> tuple[str, ...]:
-    """Describe what a configuration allows that it does not allow in `base`; counts are named where
-    no key says what they are of."""
+    """Describe what is allowed that `base` does not allow; counts only where no key says it."""
     if before is None:
         return (
             f"this change adds the configuration {now.name!r}: the baseline of {base} lacks it",

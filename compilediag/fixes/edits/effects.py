@@ -328,8 +328,7 @@ def list_reads(source: Source, name: libcst.Name) -> list[libcst.Name]:
 
 
 def list_values(source: Source, name: libcst.Name) -> list[libcst.BaseExpression]:
-    """List the values that assignments give the variable that is read here, but for one that this
-    read is part of."""
+    """List the values that assignments give the variable read here; none that holds this read."""
     values: list[libcst.BaseExpression] = []
     for assignment in source.get_scope(name)[name.value]:
         target = getattr(assignment, "node", None)

@@ -122,8 +122,7 @@ def wrap_in_fixed_shape(source: Source, edit: Edit) -> Iterator[TreeEdit]:
 
 
 def _find_compiled(source: Source, name: str) -> libcst.Assign | libcst.FunctionDef:
-    """Find the statement that gives the name what `torch.compile` returns, and is the last to give
-    it anything."""
+    """Find the statement that last gives the name something: what `torch.compile` returns."""
     stmts: list[libcst.Assign | libcst.FunctionDef] = []
     for binding in effects.list_bindings(source, name):
         parent = source.get_parent(binding)

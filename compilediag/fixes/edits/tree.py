@@ -58,8 +58,7 @@ TreeEdit = Replacement | Insertion
 
 @dataclass(frozen=True, slots=True)
 class FillTemplate:
-    """The text of an expression or small statement, with `_` for the expression that was there; of
-    an assignment, for its value."""
+    """The text of an expression or small statement, its expression or value replaced by `_`."""
 
     template: str
     is_bare: bool = False  #: Parentheses around the expression are left out.

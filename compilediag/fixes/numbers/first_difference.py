@@ -51,8 +51,7 @@ class NumbersComparison(NamedTuple):
 
 
 def format_difference(difference: NumberDifference) -> str:
-    """Format where a callable differs, and by how much: "loss_of first differs at call 3 (step 3):
-    0.25 → 0.5 (float32)"."""
+    """Format a difference: "loss_of first differs at call 3 (step 3): 0.25 → 0.5 (float32)"."""
     what = f" {difference.path.lstrip('.')}" if difference.path else ""
     return (
         f"{difference.function.function} first differs at call {difference.call} "
@@ -189,8 +188,7 @@ def _collect_outputs(timeline: Timeline) -> dict[tuple[int, Location, int], Sequ
 
 
 def is_still_different(difference: Difference, timeline: Timeline) -> bool | None:
-    """True where the callable still gives other numbers in another run; None where none of its
-    calls was compared there."""
+    """True where the callable differs in another run too; None where none was compared there."""
     calls = [call for call in timeline.shadowed_calls if call.function == difference.function]
     if not any(call.problem is None for call in calls):
         return None
@@ -205,8 +203,7 @@ _ADDED = {"float16": 1e-3, "bfloat16": 8e-3, "float32": 1e-5}
 types), here of numbers of size one and of larger ones in proportion."""
 
 _MULTIPLIERS = ((10, 10.0), (500, 8.0), (1000, 3.0))
-"""Most elements, and how many times eager's error is allowed: torch's own for small tensors, where
-noise outweighs the error."""
+"""Most elements, and how often eager's error: torch's own, for noise of small tensors."""
 _OF_HALF, _OF_FLOAT = 3.0, 2.0
 
 _FEW, _FEW_TIMES = 10, 10.0
@@ -216,8 +213,7 @@ _FLOAT64_SHARE = 1e-6
 """Of float64 there is nothing more exact to compare with: so much of their size is no rounding."""
 
 _MIN_CHANGED, _MIN_CHANGED_SHARE = 3, 0.1
-"""Of the sampled whole numbers and flags of a call that rounds: fewer may be ties and thresholds
-that rounding decides."""
+"""Of the sampled whole numbers of a call that rounds: fewer may be ties and thresholds."""
 
 _NEAR_OVERFLOW = {"float16": 3e4}  #: Numbers so large may be infinite by rounding.
 
@@ -355,8 +351,7 @@ def _find_largest(compiled: SampledValue, eager: SampledValue) -> float:
 # --- against float64 ----------------------------------------------------------------------------
 
 _TRUSTED = {"float16": 1e-2, "bfloat16": 5e-2, "float32": 1e-3}
-"""Largest error of eager, of the size of the numbers: where it is larger nothing can be told from
-it."""
+"""Largest error of eager, of the size of the numbers: above it nothing can be told."""
 
 
 def is_trusted(exact: SampledValue, dtype: str, error: float) -> bool:
@@ -367,8 +362,7 @@ def is_trusted(exact: SampledValue, dtype: str, error: float) -> bool:
 
 
 def compute_rms_error(value: SampledValue, exact: SampledValue) -> float | None:
-    """Compute the root-mean-square error of a floating tensor's sample; None where it is none, or
-    not all is finite."""
+    """Compute the root-mean-square error of a sample; None where it is not all finite floats."""
     floating = value.kind == "tensor" and value.dtype in _TRUSTED
     if not floating or value.not_finite or exact.not_finite or value.shape != exact.shape:
         return None

@@ -90,8 +90,7 @@ _STEPS: tuple[tuple[str, NumbersLayer], ...] = (("aot_eager", "backend"), ("eage
 WITH_DECOMPOSITIONS = "aot_eager_decomp_partition"
 
 Differs = Callable[[str], "bool | None"]
-"""Whether the difference is still there in a run with this value of the variable; None where that
-run shows nothing."""
+"""Whether the difference is still there with this value; None where that run shows nothing."""
 
 
 class _Enough(Exception):

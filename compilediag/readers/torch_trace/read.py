@@ -352,8 +352,7 @@ class TraceProcess:
         return wire.Recompiled(t, 0, key[1], key[0], frame, reasons, (), 0.0)
 
     def _iterate_unended(self) -> Iterator[wire.Event]:
-        """Iterate over compiles that began and have no further record: the process ended in them,
-        or the trace is cut."""
+        """Iterate over compiles without an end: the process, or the trace, ended in them."""
         for key in self._reasons:
             yield self._make_recompiled(key, _UNKNOWN)
         for compile_id in self._sizes.open:
@@ -382,8 +381,7 @@ def _get_frame_key(key: Key) -> Key:
 
 
 def _parse_reasons(payload: bytes) -> tuple[str, ...]:
-    """Parse printed reasons: one is bare text, several are a JSON list; torch's metadata says
-    "json" of both."""
+    """Parse printed reasons: one is bare text, several are a JSON list."""
     reasons = None
     if payload.startswith(b"["):
         # A list has an item a line, one for each cache entry of the frame: there may be thousands.
@@ -407,7 +405,9 @@ def find_caller(calls: Sequence[Call]) -> tuple[wire.UserCall | None, str]:
     below = False
     for at, text in reversed(calls):
         below = below or at.file.endswith(_ENTRY)
-        if below and at.file and (at.file == main or _is_own(at.file)):
+        typed = not at.file.startswith("<") or at.file.startswith(_TYPED)
+        own = at.file == main or (typed and classify_ownership(at.file) == "user")
+        if below and at.file and own:
             function = wire.find_resumed_function(at.function) or at.function
             said = intern_text(text, _CALL_CHARS).strip()
             return wire.UserCall(at.file, at.line, function, said), ""
@@ -416,9 +416,3 @@ def find_caller(calls: Sequence[Call]) -> tuple[wire.UserCall | None, str]:
             name = "/".join(at.file.split("/")[-2:])
             return None, f"a thread ({intern_text(name)}:{at.line} in {at.function})"
     return None, ""
-
-
-def _is_own(file: str) -> bool:
-    return classify_ownership(file) == "user" and (
-        not file.startswith("<") or file.startswith(_TYPED)
-    )

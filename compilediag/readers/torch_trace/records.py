@@ -48,8 +48,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     "get_local_code_state": ("pgo_local", wire.HIT),
     "get_remote_code_state": ("pgo_remote", wire.HIT),
 }
-"""Cache and outcome by torch's name of the artifact. A profile of sizes that is not there has
-none."""
+"""Cache and outcome by torch's name of the artifact; a profile of sizes not there has none."""
 
 ARTIFACTS = (
     b"recompile_reasons", b"dynamo_graph_break_reason", b"torch_version",
@@ -69,8 +68,7 @@ class CacheRecords:
     def __init__(self) -> None:
         self._lookups = wire.Lookups()
         self._graphs: list[tuple[tuple[int, str], int]] = []
-        """Lookups of graphs since AOTAutograd's last one: their compile, and their place among the
-        process's events."""
+        """Lookups of graphs since AOTAutograd's last one: compile, and place among the events."""
 
     def take(self, name: str, payload: bytes, at: At, events: list[wire.Event]) -> None:
         """Append the events of an artifact."""
@@ -261,8 +259,7 @@ class TracePhases:
             self._decode(compile_id)
 
     def take_phases(self, compile_id: str) -> TimedPhases | None:
-        """Take the phases of the compile whose row comes now; None where the trace has no timing,
-        or more than is stored."""
+        """Take the phases of the compile whose row comes now; None without timing, or too many."""
         self._decode(compile_id)
         # No timing seen yet: that of any other compile shows that the trace has timings.
         if not (self._seen or any(map(self._decode, list(self._payloads)))):

@@ -124,8 +124,7 @@ class TraceScanner:
                 yield TraceRecord(TIMING, minute, second, int(pid), metadata[:-2] + b"}", payload)
 
     def _split_blocks(self, chunks: Iterable[bytes]) -> Iterator[TextBlock]:
-        """Split a file into blocks, but for those that lie in one chunk and are not wanted; what is
-        over the limits is cut."""
+        """Split a file into blocks: wanted ones, and any at a chunk's end; cut to the limits."""
         limit = LINE_LIMIT + PAYLOAD_LIMIT
         rest = bytearray()
         newline = b""

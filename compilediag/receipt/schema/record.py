@@ -42,8 +42,7 @@ def iterate_fields(record: Record) -> Iterator[tuple[str, Any]]:
 
 
 def flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Flatten a record or a mapping at any depth: path ("lane.name", as in the file) and value.
-    Lists are values."""
+    """Flatten a record or a mapping at any depth: path ("lane.name", as in the file), value."""
     if isinstance(value, Record):
         value = msgspec.to_builtins(value)
     if isinstance(value, Mapping):

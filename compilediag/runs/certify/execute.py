@@ -216,8 +216,7 @@ def protect_files(folder: str) -> Generator[UserFiles]:
 
 
 def _name_kept_folders(folder: str) -> tuple[str, str]:
-    """Name the folders below that of executions for copies of the user's files, and for what was
-    written over them."""
+    """Name the folders for copies of the user's files, and for what was written over them."""
     return os.path.join(folder, "copies"), os.path.join(folder, "written")
 
 

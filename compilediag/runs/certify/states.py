@@ -200,8 +200,7 @@ def _leave_untracked(
 def _read_other_folder(
     other: str, folder: str, tree: Sources, missing: list[str]
 ) -> dict[str, bytes]:
-    """Read the sources of another folder as if they lay here; other files that differ are added to
-    `missing`."""
+    """Read the sources of another folder as if here; other files that differ go to `missing`."""
     if not os.path.isdir(other):
         raise UsageError(f"--against {other}: there is no such folder")
     top, start = os.path.realpath(other), os.path.join(folder, "")

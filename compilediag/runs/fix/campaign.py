@@ -30,7 +30,7 @@ from compilediag.fixes.proof_types import (
     count_finding,
     identify_finding,
 )
-from compilediag.receipt.schema.compiles import CompileEvent, FindingRecord
+from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.candidates import list_changes
 from compilediag.rules.changes import EditImpossible, ProgramChange, group_by_file, locate_functions
@@ -76,8 +76,7 @@ class Campaign:
     whole: Executions
     """The program as it is run, of which certificates are made."""
     short: Executions | None
-    """The program with the backend "eager", and no longer than the findings need; None where that
-    shows nothing."""
+    """The program with the backend "eager", no longer than needed; None where it shows nothing."""
     listed: dict[str, ListedChanges]
     """What there is to try, by the id of the finding, as the next two."""
     tried: dict[str, dict[ProgramChange, TriedChange]] = field(
@@ -111,8 +110,7 @@ class Campaign:
         return tuple(dict.fromkeys(self.chosen.values()))
 
     def list_worth_retrying(self, finding: str) -> list[ProgramChange]:
-        """List the changes of a finding that failed only in what torch counts: what hides it may be
-        gone now."""
+        """List a finding's changes that failed only in counts: what hides it may be gone now."""
         return [
             change
             for change, tried in self.tried.get(finding, {}).items()
@@ -295,16 +293,12 @@ def choose_steps(receipt: Receipt, wanted: Iterable[FindingRecord]) -> int | Non
     steps = [
         event.step
         for event in receipt.compile.events
-        if (breaks and event.kind == "first") or _is_about(event, ids)
+        if (breaks and event.kind == "first") or any(its.finding in ids for its in event.causes)
     ]
     known = [step for step in steps if step is not None]
     count = receipt.steps.count if receipt.steps is not None else 0
     last = max(known, default=0) + 1 + STEPS_AFTER
     return last if known and len(known) == len(steps) and last <= MOST_OF_RUN * count else None
-
-
-def _is_about(event: CompileEvent, ids: set[str]) -> bool:
-    return any(cause.finding in ids for cause in event.causes)
 
 
 # --- the executions, in their order --------------------------------------------------------------

@@ -271,8 +271,7 @@ def format_env(campaign: Campaign) -> list[str]:
 def read_together(
     receipt_path: str, listed: Mapping[str, ListedChanges]
 ) -> tuple[ProgramChange, ...]:
-    """Read which of the listed changes the latest campaign for a receipt proved by one run; empty
-    where they are not all among them."""
+    """Read which of these changes the latest campaign proved by one run; empty where not all."""
     try:
         with open(os.path.join(os.path.dirname(receipt_path), NAME), encoding="utf-8") as stream:
             lines = json.load(stream)["together"]

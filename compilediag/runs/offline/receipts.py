@@ -218,8 +218,7 @@ def choose_ranks(
 def infer_world_size(
     world_size: int | None, sizes: Iterable[int | None], ranks: Iterable[int]
 ) -> int | None:
-    """Infer the world size: the user's, that of the processes, or the one that the ranks imply;
-    None where nothing tells it."""
+    """Infer the world size: the user's, that of the processes, or what the ranks imply."""
     if world_size is not None:
         return world_size
     known = [size for size in sizes if size is not None]

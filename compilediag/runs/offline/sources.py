@@ -1,5 +1,4 @@
-"""Records of runs from anywhere, found and read: traces, text logs, run directories, and the output
-of trainers."""
+"""Records of runs, found and read: traces, text logs, run directories, output of trainers."""
 
 from __future__ import annotations
 

@@ -256,8 +256,7 @@ def _find_first_failure(
 
 
 def _explain_failure(raised: str | None, code: int, journals: Sequence[ProcessJournal]) -> str:
-    """Return the exception's own line, or a sentence where it is a known mistake of set-up; without
-    an exception the exit code."""
+    """Return the exception's own line, a sentence for a known mistake, or else the exit code."""
     if raised is None and 128 < code < 128 + 65:
         return f"exit code {code}, which a shell uses for {_format_signal(code - 128)}"
     if raised is None:

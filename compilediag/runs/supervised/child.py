@@ -71,8 +71,7 @@ def make_child_environment(
 STDERR = 2
 
 PASSED_ON = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
-"""Each of them reaches the target once: from the terminal or whoever sent it to our whole process
-group, or else from us."""
+"""Each reaches the target once: as sent to our whole process group, or else from us."""
 FROM_TERMINALS = frozenset({signal.SIGINT, signal.SIGQUIT})
 """Taken to have reached the group, where that is unknown."""
 

@@ -23,8 +23,7 @@ RunT = TypeVar("RunT")
 
 
 def run_in_turns(index: int, a: Callable[[], RunT], b: Callable[[], RunT]) -> tuple[RunT, RunT]:
-    """Run one pair, A first in those of even number: what the first of two runs has of a machine is
-    had by both as often."""
+    """Run one pair, A first in those of even number: each is first as often."""
     if index % 2:
         second = b()
         return a(), second

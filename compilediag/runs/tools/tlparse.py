@@ -70,8 +70,7 @@ class Report(NamedTuple):
 
 
 def link_reports(logs: Sequence[str], run_dir: str, known: Sequence[str]) -> LinkedReports:
-    """Makes a report of every trace, among the artifacts of the run, without the secret values that
-    are `known`."""
+    """Makes a report of every trace, without `known` secrets, among the artifacts of the run."""
     if not logs:
         return LinkedReports((NO_TRACE,))
     try:
@@ -100,8 +99,7 @@ def link_reports(logs: Sequence[str], run_dir: str, known: Sequence[str]) -> Lin
 
 
 def find_tlparse() -> str | None:
-    """Find the program, beside this Python, as pip installs it, else on the PATH; None where it is
-    not installed."""
+    """Find the program beside this Python, as pip installs it, else on the PATH."""
     beside = os.path.join(os.path.dirname(sys.executable), PROGRAM)
     return beside if os.access(beside, os.X_OK) else shutil.which(PROGRAM)
 

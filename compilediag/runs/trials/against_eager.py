@@ -178,8 +178,7 @@ def _narrow_difference(pairs: Pairs, beside: Timeline, first: Difference) -> Nar
             is_own[key] = is_own.get(key, False) or frame == place
 
     def check_backends(value: str) -> bool | None:
-        """Make a run with other backends: True where the difference is still there, None if
-        unknown."""
+        """Run with other backends: True where the difference is still there."""
         override = SettingChange("torch._dynamo.config", "debug_backend_override", value)
         trial = _run_trial(pairs, f"backends {value}", shadow=True, settings=(override,))
         if trial.observed is None:

@@ -131,8 +131,7 @@ def format_short(issue: Issue) -> str:
 
 
 def _join_title(issue: Issue, noun: str) -> str:
-    """Join the code, or the name of the count ("graph breaks", "compile seconds"), the noun, and
-    the variable or function."""
+    """Join the code, or the name of the count, the noun, and the variable or function."""
     name = issue.variable or issue.function
     named = re.fullmatch(r"CD\d{3}", issue.rule) or (
         issue.rule and issue.kind in ("count", "limit")

@@ -24,8 +24,7 @@ class Assets:
 
     @property
     def policy(self) -> str:
-        """The Content-Security-Policy of a page: it runs and shows nothing but these two, and
-        fetches nothing from anywhere."""
+        """The Content-Security-Policy: a page runs and shows these two, and fetches nothing."""
         return (
             f"default-src 'none'; style-src '{_hash_source(self.style)}'; "
             f"script-src '{_hash_source(self.script)}'; base-uri 'none'; form-action 'none'"
@@ -39,8 +38,7 @@ _IN_SCRIPT = str.maketrans(
 
 
 def render_page(assets: Assets, name: str, data: Mapping[str, Any], **context: Any) -> str:
-    """Render a whole page. The script draws `data`; `context` is what the template `name` names,
-    and every text of it is escaped."""
+    """Render a whole page: its script draws `data`, every text of `context` is escaped."""
     from jinja2 import DictLoader, Environment, StrictUndefined
     from markupsafe import Markup
 

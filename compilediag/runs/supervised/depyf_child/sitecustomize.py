@@ -49,8 +49,7 @@ class CodeNotes:
         atexit.register(self.write)
 
     def write(self) -> None:
-        """Write one file a compile; ids repeat after a reset and in every process: the first
-        stays."""
+        """Write one file a compile; of ids that repeat the first stays."""
         decompile: Decompile | None = None
         with contextlib.suppress(Exception):  # where it is not installed
             decompile = importlib.import_module("depyf").decompile
