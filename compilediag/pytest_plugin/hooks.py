@@ -40,7 +40,6 @@ from compilediag.pytest_plugin.marks import (
 from compilediag.pytest_plugin.report import write_test_receipt
 from compilediag.pytest_plugin.settings import (
     SessionSettings,
-    forget_compiled_code,
     read_settings,
     set_cache_folder,
 )
@@ -176,8 +175,10 @@ class WatchedTest:
     def open(self) -> None:
         """Begin to watch; torch first forgets what earlier tests compiled if this one is judged."""
         self.close()
-        if self._required.any or self._required.fixture or self._settings.limits:
-            forget_compiled_code()
+        is_judged = self._required.any or self._required.fixture or self._settings.limits
+        # Without Dynamo nothing is to be forgotten, and the program alone imports it.
+        if is_judged and "torch._dynamo" in sys.modules:
+            sys.modules["torch"].compiler.reset()
         root = str(self._test.config.rootpath)
         folders = (root, os.path.dirname(str(self._test.path)))
         configuration = self._required.configuration or self._test.nodeid

@@ -171,7 +171,8 @@ class JudgedPart:
             return details.render_frames(frames)
         if name == "compiles":
             events = [event for event in part.events if self._run.is_file_counted(event.frame.file)]
-            return [*details.render_compiles(events), *self.list_causes(self.recompiles)]
+            compiles = [details.format_attempt(event, event.frame) for event in events]
+            return [*compiles, *self.list_causes(self.recompiles)]
         if name == "eager_fallbacks":
             return details.render_fallbacks(self.receipt, [row for row in frames if row.ran_eager])
         return []

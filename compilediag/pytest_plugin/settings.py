@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,10 +78,3 @@ def set_cache_folder(config: pytest.Config) -> None:
         ours = False
     # What lies there is loaded as code: a folder somebody else has put there is not used.
     os.environ[CACHE_VARIABLE] = folder if ours else tempfile.mkdtemp(prefix=f"{name}_")
-
-
-def forget_compiled_code() -> None:
-    """Call `torch.compiler.reset()` where Dynamo is loaded: else there is nothing to forget, and
-    importing it here would be earlier than the program under test does."""
-    if "torch._dynamo" in sys.modules:
-        sys.modules["torch"].compiler.reset()

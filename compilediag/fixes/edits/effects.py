@@ -105,12 +105,6 @@ def collect_bound_names(source: Source, statement: libcst.CSTNode) -> set[str]:
     }
 
 
-def list_bindings(source: Source, name: str) -> list[libcst.Name]:
-    """List every place of the file where a name gets a value, in whatever scope, or loses it."""
-    every = source.find_all(source.module, libcst.Name)
-    return [node for node in every if node.value == name and source.is_bound_at(node)]
-
-
 # Read and written
 
 

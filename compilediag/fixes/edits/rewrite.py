@@ -124,7 +124,9 @@ def wrap_in_fixed_shape(source: Source, edit: Edit) -> Iterator[TreeEdit]:
 def _find_compiled(source: Source, name: str) -> libcst.Assign | libcst.FunctionDef:
     """Find the statement that last gives the name something: what `torch.compile` returns."""
     stmts: list[libcst.Assign | libcst.FunctionDef] = []
-    for binding in effects.list_bindings(source, name):
+    for binding in source.find_all(source.module, libcst.Name):
+        if binding.value != name or not source.is_bound_at(binding):
+            continue
         parent = source.get_parent(binding)
         if isinstance(parent, libcst.AssignTarget):
             parent = source.get_parent(parent)

@@ -22,7 +22,7 @@ from compilediag.fixes.edits.effects import (
     list_reads,
     list_values,
 )
-from compilediag.fixes.edits.tree import FillTemplate, Replacement, Source, TreeEdit, remove_node
+from compilediag.fixes.edits.tree import FillTemplate, Replacement, Source, TreeEdit
 from compilediag.rules.changes import Edit, EditImpossible
 
 _IN_PLACE: Mapping[type[libcst.BaseAugOp], str] = MappingProxyType(
@@ -169,7 +169,7 @@ def _remove_declarations(source: Source, variable: Variable) -> Iterator[Replace
         is_alone = len(line.body) == 1 and names == [variable.name]
         has_others = isinstance(block, libcst.IndentedBlock) and len(block.body) > 1
         if is_alone and has_others and scopes == {scope}:
-            yield Replacement(line, remove_node)
+            yield Replacement(line, lambda _: libcst.RemoveFromParent())
 
 
 # Reads
@@ -193,7 +193,7 @@ def _find_compiled_functions(source: Source, line: int) -> set[libcst.FunctionDe
         if function.name.value in entry_names
         or any("compile" in source.get_code(d) for d in function.decorators)
     ]
-    waiting += source.find_functions(line)[:1]
+    waiting += [function for function in functions if line in source.get_lines(function)][-1:]
     compiled = set(waiting)
     while waiting:
         called = {_get_last_name(call.func) for call in source.find_all(waiting.pop(), libcst.Call)}

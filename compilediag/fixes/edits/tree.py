@@ -81,11 +81,6 @@ class FillTemplate:
         return libcst.ensure_type(filled, libcst.CSTNode)
 
 
-def remove_node(_: libcst.CSTNode) -> libcst.RemovalSentinel:
-    """Remove a node: for `Replacement.make`."""
-    return libcst.RemoveFromParent()
-
-
 class Source:
     """The tree of a file with what libcst knows of its nodes."""
 
@@ -185,11 +180,6 @@ class Source:
             if line in self.get_lines(statement):
                 return statement
         raise EditImpossible(f"line {line} is not a statement of its own")
-
-    def find_functions(self, line: int) -> list[libcst.FunctionDef]:
-        """Find the functions that a line stands in, the innermost first."""
-        functions = self.find_all(self.module, libcst.FunctionDef)
-        return [function for function in functions if line in self.get_lines(function)][::-1]
 
 
 def apply_edits(source: Source, edits: Iterable[TreeEdit]) -> libcst.Module:
