@@ -130,9 +130,8 @@ def collect_toml_keys(options: type, table: str) -> dict[str, tuple[type, ...]]:
 
 
 def fill_options(options: type[Options], given: Given, table: Mapping[str, Any]) -> Options:
-    """Fill in the typed options: what was given on the command line, else what `table` of
-    pyproject.toml says, else the default of the field.
-    """
+    """Fill in the typed options: from the command line, else `table` of pyproject.toml, else the
+    field's default."""
     values: dict[str, Any] = {}
     for field, entry in collect_options(options).items():
         key, value = entry.key or field, given.get(field)

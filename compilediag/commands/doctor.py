@@ -1,9 +1,5 @@
-"""`compilediag doctor`: what can be observed here, what cannot, and why.
-
-Each check tries the thing itself and says what to do. torch is imported in a child process only:
-importing it here would cost seconds in every check that fails before it, and a torch that crashes
-must not take the doctor with it.
-"""
+"""`compilediag doctor`: what can be observed here, what cannot, and why. Each check tries the thing
+itself. torch is imported in a child process only: that costs seconds, and torch may crash."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Common parts of the commands that run a program: their options, from TARGET's words and from
-pyproject.toml; the question before a program is run again; the screen when it has ended, and the
-exit code."""
+"""Common parts of the commands that run a program: their options, from TARGET's words and
+pyproject.toml; the question before it is run again; the screen at its end, and the exit code."""
 
 from __future__ import annotations
 

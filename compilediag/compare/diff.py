@@ -1,8 +1,6 @@
 """The comparison of two receipts of one configuration: counts, causes, breaks, frames, facts.
-
-Pure. Seconds and other measurements are shown and never judged: two machines, or two moments of
-one, are not comparable.
-"""
+Seconds are shown and never judged: two machines, or two moments of one, are not comparable.
+Pure."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
 """Keys: the only definition of when causes, graph breaks, frames or configurations are the same.
-
-Keys survive edits and other machines: they hold no line number, which moves with every edit above
-it, no folder above an installed package, and no address of an object. A configuration is
-compared field by field.
-"""
+They survive edits and other machines: they hold no line number, no folder above an installed
+package, and no address of an object. A configuration is compared field by field."""
 
 from __future__ import annotations
 

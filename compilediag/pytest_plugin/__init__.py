@@ -1,9 +1,7 @@
 """The entry of the pytest plugin, loaded in every session: options, markers and the fixture.
 
-Invariant: imports the standard library, pytest and `marks.py` only, and does nothing for a
-test without a marker, the fixture or the option. torch and the rest of compilediag are imported
-when a test is collected that is to be watched.
-"""
+Invariant: imports the standard library, pytest and `marks.py` only; torch and the rest of
+compilediag are imported when a test is collected that is to be watched."""
 
 from __future__ import annotations
 

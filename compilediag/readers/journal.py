@@ -1,9 +1,6 @@
 """Reads the journals of a run that has ended or goes on as events; what is no event is counted.
-
-A journal is written by `compilediag_harness.base.journal`, but part of it is text of the program
-that ran, and the file may be torn, cut or doctored: nothing here raises on contents, and every size
-has a cap.
-"""
+Part of a journal is text of the program that ran, and the file may be torn, cut or doctored:
+nothing here raises on contents, and every size has a cap."""
 
 from __future__ import annotations
 

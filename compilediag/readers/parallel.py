@@ -65,12 +65,9 @@ def _is_single_threaded() -> bool:
 def map_ordered(
     task: Callable[[Argument], Result], arguments: Iterable[Argument], executor: Executor | None
 ) -> Iterator[Result]:
-    """Iterate over the results of a task for every argument, in order; without an executor they are
-    computed in this process.
-
-    A task that failed in a worker is repeated here, and an error is raised only if it fails here
-    too. Tasks, arguments and results must be picklable.
-    """
+    """Iterate over the results of a task for every argument, in order, of this process without an
+    executor. What fails in a worker is repeated here, and an error is raised only if it fails
+    again. Tasks, arguments and results must be picklable."""
     if executor is None:
         yield from map(task, arguments)
         return

@@ -50,13 +50,10 @@ _LOOKS_LIKE_OURS = re.compile(
 
 
 def read_text_log(chunks: Iterable[bytes]) -> TextLog:
-    """Count recompiles, limit warnings and break sites in the bytes of a text log.
-
-    Never raises for what the bytes hold: bad UTF-8 is replaced, terminal escapes are removed, a
-    torn last line sets `torn`, and what is not understood is counted in `unknown_lines`.
-    Lines without torch's prefix are the program's own output and are ignored, unless they look
-    like torch's words (then they are unknown).
-    """
+    """Count recompiles, limit warnings and break sites in the bytes of a text log. Never raises for
+    what they hold: bad UTF-8 is replaced, escapes are removed, a torn last line sets `torn`. Lines
+    without torch's prefix are the program's own and are ignored; those that look like torch's
+    words, and whatever else is not understood, are counted in `unknown_lines`."""
     reader = _Reader()
     for line in split_lines(chunks, LINE_LIMIT, carriage_returns=True):
         reader.log.torn = not line.ended

@@ -1,9 +1,6 @@
 """Receipts on disk: written whole or not at all, and read back, of every version of the format.
-
-A newer minor version is read without the fields that are new in it; a newer major version is
-refused. The name of a field in the file never changes: who renames one in code says with
-`msgspec.field(name=)` how it is written.
-"""
+Fields that a newer minor version adds are not read; a newer major version is refused. A field keeps
+its name in the file: who renames it in code says with `msgspec.field(name=)` how it is written."""
 
 from __future__ import annotations
 

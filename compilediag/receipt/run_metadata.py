@@ -112,9 +112,8 @@ _NO = frozenset({"0", "false", "no"})
 
 
 def parse_provenance(variables: Mapping[str, str]) -> Provenance:
-    """Parse the code that ran from the environment: our variables key by key before the blob; those
-    of a CI service only where neither names anything, because a mix of two sources fits no
-    commit."""
+    """Parse the code that ran from the environment: our variables key by key before the blob; a CI
+    service's only where neither names anything, as a mix of two sources fits no commit."""
     blob = _parse_blob(variables.get(BLOB, ""))
     ours = {key: variables.get(name) or blob.get(key) for key, name in OURS.items()}
     services = ({k: variables.get(name) for k, name in names.items()} for names in SERVICES)

@@ -1,10 +1,7 @@
-"""The directory of a run and its files.
-
-It is made before the target starts, and is never one that holds something else. What its processes
-left in it is read with a limit on everything, held open while the target runs (one that removes or
-replaces the directory takes no evidence with it), and linked from the receipt. Files that a user
-names for ours are checked here too.
-"""
+"""The directory of a run and its files. It is made before the target starts, and is never one that
+holds something else. What its processes left in it is read with a limit on everything, held open
+while the target runs, which may remove it, and linked from the receipt. Files that a user names for
+ours are checked here too."""
 
 from __future__ import annotations
 

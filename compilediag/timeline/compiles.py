@@ -1,8 +1,6 @@
-"""Compiles, folded from torch's metrics rows, each with the recompile torch recorded before it.
-
-Also their warm calls and memory, and the compile caches of each process: lookups, of what keys are
-made, and what was loaded.
-"""
+"""Compiles, folded from torch's metrics rows, each with the recompile torch recorded before it;
+their warm calls and memory; the compile caches of each process: lookups, what keys are of, what was
+read."""
 
 from __future__ import annotations
 

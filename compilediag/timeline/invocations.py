@@ -161,9 +161,8 @@ _TENSOR = re.compile(r"(?:(?P<path>[^\[\]]+)=)?\[(?P<sizes>[^\[\]]*)\](?:, |$)")
 def find_varying_sizes(
     shapes: Iterable[tuple[str | None, int]], names: Sequence[str] = ()
 ) -> VaryingSizesRecord | None:
-    """Find the changing sizes of one callable; None where none changes, or none is known. `shapes`
-    are those of calls as the harness writes them, with how often; `names` the tensors by
-    argument."""
+    """Find the changing sizes of one callable, if any. `shapes` are those of calls as the harness
+    writes them, with how often; `names` the tensors by argument."""
     # Only calls that have the same tensors, in number, name and rank, can be compared.
     kinds: dict[tuple[tuple[str, int], ...], Counter[tuple[tuple[int, ...], ...]]] = {}
     all_calls = 0

@@ -1,7 +1,5 @@
 """Numbers as text: durations, shares, counts, quantities with units, steps, series as small bars.
-
-`format_seconds` rounds to two figures, for a glance; `format_quantity` keeps three, so that a
-change of a percent can be seen.
+`format_seconds` has two figures, for a glance; `format_quantity` three, for changes of a percent.
 """
 
 from __future__ import annotations

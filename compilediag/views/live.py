@@ -1,9 +1,6 @@
 """The live view of a running program: its progress in the title of the terminal, which no program's
-output is drawn on; and a line for each recompile, recompile limit, and long compile.
-
-A line begins with a carriage return and clears what it is written over, a progress bar that is
-drawn again below it. Pure: events in, text out.
-"""
+output is drawn on; and a line for each recompile, recompile limit, and long compile, which clears
+what it is written over: a progress bar is drawn again below it. Pure: events in, text out."""
 
 from __future__ import annotations
 

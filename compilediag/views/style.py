@@ -61,10 +61,8 @@ class RenderOptions(Struct, frozen=True):
     def wrap(
         self, text: str, first: str = "", rest: str | None = None, *, style: str = ""
     ) -> list[str]:
-        """Wrap a text to lines that fit the screen, the first behind `first`, the others `rest`.
-
-        Without `rest` they are indented as far as the first.
-        """
+        """Wrap a text to lines that fit the screen, the first behind `first`, the others `rest`, or
+        as far indented."""
         return self._indent(wrap(text, self._compute_room(first, rest)), first, rest, style)
 
     def wrap_parts(

@@ -1,8 +1,6 @@
-"""The verdict screen: what happened, its cost, its cause, what to change; one screen at most.
-
-Pure: reads a receipt, returns text, computes nothing but the form of numbers. All text that comes
-from the target is escaped and bounded.
-"""
+"""The verdict screen: what happened, its cost, its cause, what to change; one screen at most. Pure:
+it computes nothing but the form of numbers. Text that comes from the target is escaped and
+bounded."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
 """The baseline `compilediag.lock.json`: what each configuration is allowed to do, and its text.
 
-Checked in beside the code it is about: small, sorted, one entry a line so that git merges it, and
-the same from every machine. It holds no line number, no time, no absolute path. Fields of newer
-minor versions survive a read and a write.
-"""
+Checked in beside the code it is about: small, sorted, one entry a line so that git merges it, with
+no line number, time or absolute path. Fields of newer minor versions survive a read and a write."""
 
 from __future__ import annotations
 

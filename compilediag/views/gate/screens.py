@@ -1,9 +1,6 @@
 """Formats of a gate for people: on a terminal the verdict first, then every failure, what is known,
-what is better; as Markdown for a job's summary, never longer than GitHub takes.
-
-In Markdown names, guards and sentences of the target stand in code spans, in which nothing is
-markup, a mention or a link.
-"""
+what is better; as Markdown for a job's summary, never longer than GitHub takes, with all text of
+the target in code spans, in which nothing is markup, a mention or a link."""
 
 from __future__ import annotations
 
