@@ -127,7 +127,6 @@ def _save(proof: Proof, document: CertificateDocument) -> None:
 def add_certified(before: Receipt, after: Receipt, document: CertificateDocument) -> Receipt:
     """Add a certified change to the findings of the old state that the new one does not have."""
     remaining = {finding.key for finding in after.findings}
-    digests = before.header.provenance.source_sha256
     proof = ProofRecord(
         kind=CERTIFIED,
         change=f"a change of {', '.join(document.change)}",
@@ -135,7 +134,7 @@ def add_certified(before: Receipt, after: Receipt, document: CertificateDocument
         runs=1,
         points=convert_points(document.points),
         torch=before.environment.torch,
-        sources=compute_sources_digest(digests, digests),
+        sources=compute_sources_digest(before.header.provenance.source_sha256),
     )
     return replace(
         before,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from compilediag.receipt.schema.compiles import FindingRecord, ProofRecord
 from compilediag.receipt.schema.receipt import Receipt
@@ -14,9 +14,9 @@ CERTIFIED = "certified"
 """Kind of a proof by `compilediag certify`."""
 
 
-def compute_sources_digest(files: Iterable[str], digests: Mapping[str, str]) -> str:
-    """Compute one digest for files by their own (SHA-256); a file without one counts as another."""
-    lines = [f"{file}\x00{digests.get(file, '')}\n" for file in sorted(files)]
+def compute_sources_digest(digests: Mapping[str, str]) -> str:
+    """Compute one digest for files by their own (SHA-256)."""
+    lines = [f"{file}\x00{digest}\n" for file, digest in sorted(digests.items())]
     return hashlib.sha256("".join(lines).encode("utf-8", "replace")).hexdigest()
 
 
@@ -36,8 +36,7 @@ def explain_missing_proof(finding: FindingRecord, receipt: Receipt) -> str | Non
     ran = receipt.environment.torch
     if proof.torch != ran:
         return f"its change was proved with torch {proof.torch}, and this run had {ran}"
-    digests = receipt.header.provenance.source_sha256
-    if proof.sources != compute_sources_digest(digests, digests):
+    if proof.sources != compute_sources_digest(receipt.header.provenance.source_sha256):
         return "its change was proved for other code"
     return None
 

@@ -37,7 +37,7 @@ def with_digests(run: Receipt, **digests: str) -> Receipt:
 
 CLEAN = receipt()
 FOUND = with_digests(receipt(first(), again("n")), **{"app.py": "aa"})
-DIGEST = compute_sources_digest(["app.py"], {"app.py": "aa"})
+DIGEST = compute_sources_digest({"app.py": "aa"})
 GOOD = ProofRecord(
     kind="environment",
     change=LINE,

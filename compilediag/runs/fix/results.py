@@ -125,7 +125,6 @@ MAX_REFUSED = 20
 
 def make_proof_record(tried: TriedChange, campaign: Campaign) -> ProofRecord:
     """Make the record of a change with its certificate, and the torch and code that it is of."""
-    files = campaign.receipt.header.provenance.source_sha256
     return ProofRecord(
         kind=tried.change.kind,
         change=tried.change.line,
@@ -133,7 +132,7 @@ def make_proof_record(tried: TriedChange, campaign: Campaign) -> ProofRecord:
         runs=tried.runs,
         points=convert_points(tried.certificate.points),
         torch=campaign.receipt.environment.torch,
-        sources=compute_sources_digest(files, files),
+        sources=compute_sources_digest(campaign.receipt.header.provenance.source_sha256),
     )
 
 
@@ -149,10 +148,9 @@ def add_proofs(campaign: Campaign, results: Sequence[FindingResult]) -> Receipt:
             if not attempt.proved
         ]
         proof = result.finding.fix.proof
-        failed = {tried.change.line for tried in result.tried if not tried.proved}
         if result.proof is not None:
             proof = make_proof_record(result.proof, campaign)
-        elif proof is not None and proof.change in failed:
+        elif proof is not None and proof.change in {change.change for change in refused}:
             proof = None  # that of a campaign before
         fixes[result.finding.id] = msgspec.structs.replace(
             result.finding.fix,
