@@ -638,6 +638,38 @@ def test_a_call_begins_with_the_small_state_that_it_found():
     assert old == new
 
 
+def test_a_tensor_without_memory_of_its_own_is_no_fault():
+    """A sparse buffer, as Whisper's `alignment_heads`, has no bytes to copy: calls are kept."""
+
+    class Heads(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("heads", torch.eye(3).bool().to_sparse(), persistent=False)
+
+        def forward(self, x):
+            return x * 2
+
+    made, _, events = vary(call_with(Heads(), *SIZES))
+    assert not events.of(wire.FaultOccurred)
+    assert any("size" in label for _, label in made)
+
+
+def test_a_call_that_could_not_be_read_leaves_the_one_before_it(monkeypatch):
+    """Else the calls that are made at the end end with the half of it."""
+    read, calls = CallKeeper._read_small_state, []
+
+    def fail_once(self, *args):
+        calls.append(args)
+        if len(calls) == 2:
+            raise RuntimeError("as a tensor that cannot be read")
+        return read(self, *args)
+
+    monkeypatch.setattr(CallKeeper, "_read_small_state", fail_once)
+    with pytest.raises(AssertionError, match="cannot be read") as caught:
+        vary(call_with(lambda x: x * 2, *SIZES))
+    assert "varied calls" not in str(caught.value)
+
+
 def test_what_a_dictionary_makes_of_its_items_is_not_run():
     """As that of transformers' activations makes an instance of a class."""
 
