@@ -103,7 +103,10 @@ def _match_mode(guard: Guard, known: GuardContext) -> FamilyMatch:
 
 
 def _match_aliasing(guard: Guard, known: GuardContext) -> FamilyMatch:
-    return ("CD113", None) if guard.check == "aliasing" else None
+    if guard.check != "aliasing":
+        return None
+    # Of two modules that were one object, it is not known which of them is another one now.
+    return ("CD190" if guard.aspect == "module" else "CD113"), None
 
 
 def _match_other_instance(guard: Guard, known: GuardContext) -> FamilyMatch:
