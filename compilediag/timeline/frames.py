@@ -148,25 +148,38 @@ class Frame:
     """Both as in `Compile`: of the call that ran eager, else of the first one."""
 
 
-def collect_frames(compiles: Sequence[Compile]) -> list[Frame]:
-    """Collect each frame that was attempted, in the order of their first attempts."""
+def collect_frames(
+    compiles: Sequence[Compile], skips: Iterable[wire.FrameSkipped] = ()
+) -> list[Frame]:
+    """Collect each frame that was attempted, in the order of their first attempts. `skips`: those
+    that Dynamo gave up, or refused, of all these processes."""
+    skipped = {(skip.process, skip.frame) for skip in skips}
     grouped: dict[FrameId, list[Compile]] = {}
     for attempt in compiles:
         if attempt.forward:
             grouped.setdefault(attempt.key, []).append(attempt)
     # The row of a lazily compiled backward has the id of its forward, and comes after it.
     rows = {attempt.id: attempt for attempt in compiles}
-    return [_make_frame(key, attempts, rows) for key, attempts in grouped.items()]
+    return [
+        _make_frame(key, attempts, rows, is_skipped=(key.process, attempts[0].frame) in skipped)
+        for key, attempts in grouped.items()
+    ]
 
 
 def _make_frame(
-    key: FrameId, attempts: Sequence[Compile], rows: Mapping[CompileId, Compile]
+    key: FrameId,
+    attempts: Sequence[Compile],
+    rows: Mapping[CompileId, Compile],
+    *,
+    is_skipped: bool,
 ) -> Frame:
     guarded = [attempt for attempt in attempts if attempt.guarded]
     own = [rows[attempt.id] for attempt in guarded]
     at_limit = next((attempt for attempt in attempts if attempt.kind == "limit"), None)
     raised = at_limit is not None and "FailOnRecompileLimitHit" in (at_limit.fail_type or "")
-    over = guarded or attempts[-1].interrupted  # nothing ran in its place
+    # One that has compiled code ran eager where Dynamo says so: it may have raised instead.
+    given_up = not guarded or (attempts[-1].kind == "failed" and is_skipped)
+    over = attempts[-1].interrupted or not given_up  # nothing ran in its place
     eager = (None if raised else at_limit) or (None if over else attempts[-1])
     shown = at_limit or eager or attempts[0]
     reason = None
