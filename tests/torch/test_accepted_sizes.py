@@ -159,6 +159,27 @@ class Growing(torch.nn.Module):
         return x * self.table[: x.shape[0]]
 
 
+def test_nothing_is_served_where_torch_gave_up_a_recompile() -> None:
+    """Each later call runs eager, also one that fits the graph."""
+
+    def f(x: torch.Tensor, flag: bool) -> torch.Tensor:
+        for _ in range(2):
+            x = x + 1
+            if flag:
+                torch._dynamo.graph_break()
+        return x + 100 * torch.compiler.is_compiling()
+
+    x, again = torch.zeros(4), torch.zeros(5)
+    torch._dynamo.reset()
+    compiled = torch.compile(f, backend="eager")
+    with watch() as seen:
+        served = [compiled(given, False)[0].item() for given in (x, again, again)]
+        given_up = [compiled(x, flag)[0].item() for flag in (True, False)]
+    assert (served, given_up) == ([102.0] * 3, [2.0] * 2)
+    section = seen.receipt.compile
+    assert (section.eager_fallbacks, section.compiles, section.accepted_sizes) == (1, 2, ())
+
+
 def test_nothing_is_said_after_a_call_that_its_graph_does_not_serve_again() -> None:
     compiled = torch.compile(Growing(), backend="eager")
     assert _watch(compiled, (torch.ones(4),), (torch.ones(7),)) == ()
