@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Sequence
 
+from compilediag.diagnosis.codes import SIZES
 from compilediag.receipt.finding_keys import normalize_function
 from compilediag.receipt.schema.compiles import AcceptedSizes, CompileEvent
 from compilediag.receipt.schema.receipt import Receipt
@@ -52,11 +53,14 @@ def list_served(
         if only is None or sizes.frame in only:
             does = "runs eager" if sizes.frame in eager else "compiles again"
             frames.setdefault(sizes.frame, []).append(_describe_sizes(sizes, does, options))
+    # Graphs of another mode, or of other arguments, may serve other sizes.
+    apart = {row.frame for row in receipt.compile.varied if row.rule not in SIZES}
     names = {frame: normalize_function(frame.function) for frame in frames}
     often = Counter(names.values())
     return [
         options.clean(name, 60)
         + (f" ({options.format_place(frame.file, frame.line, 30)})" if often[name] > 1 else "")
+        + (", called as it was last," if frame in apart else "")
         + f" serves {'; '.join(dict.fromkeys(frames[frame]))}"
         for frame, name in names.items()
     ]
