@@ -235,7 +235,9 @@ def _list_losses(receipt: Receipt) -> list[str]:
         for detail in receipt.compile.frames_detail
         if detail.ran_eager and detail.headroom.variants < (detail.headroom.limit or math.inf)
     ]
-    given_up = [detail.frame.function for detail in eager_frames if detail.compiles]
+    # One that is at the limit of all frames together has room in its own, and is a hit as well.
+    sure = len(eager_frames) == count
+    given_up = [its.frame.function for its in eager_frames if sure and its.compiles]
     if given_up:
         named = _name_functions(given_up)
         why = "torch gave up a recompile, and every call since then runs eager"
