@@ -243,7 +243,7 @@ def _list_losses(receipt: Receipt) -> list[str]:
         why = "torch gave up a recompile, and every call since then runs eager"
         losses.append(f"{named} stopped being compiled: {why}")
     if count > len(given_up) and not eager:
-        others = (its.frame.function for its in eager_frames if not its.compiles)
+        others = (its.frame.function for its in eager_frames if not (sure and its.compiles))
         named = _name_functions(others)
         frames = pluralize(count - len(given_up), "frame")
         losses.append(f"{frames} ran eager, without compiled code: {named}")
