@@ -3,16 +3,15 @@ frame was traced more than once."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Container, Sequence
 
 from compilediag.diagnosis.codes import SIZES
-from compilediag.receipt.finding_keys import normalize_function
 from compilediag.receipt.schema.compiles import AcceptedSizes, CompileEvent
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import FrameName
 from compilediag.views.format import format_more, format_seconds, join_words
 from compilediag.views.lookups import format_target
+from compilediag.views.place import name_frames
 from compilediag.views.style import RenderOptions
 
 MAX_FRAMES, MAX_LINES, MAX_NAMED = 5, 2, 3
@@ -55,14 +54,11 @@ def list_served(
             frames.setdefault(sizes.frame, []).append(_describe_sizes(sizes, does, options))
     # Graphs of another mode, or of other arguments, may serve other sizes.
     apart = {row.frame for row in receipt.compile.varied if row.rule not in SIZES}
-    names = {frame: normalize_function(frame.function) for frame in frames}
-    often = Counter(names.values())
     return [
-        options.clean(name, 60)
-        + (f" ({options.format_place(frame.file, frame.line, 30)})" if often[name] > 1 else "")
+        name
         + (", called as it was last," if frame in apart else "")
         + f" serves {'; '.join(dict.fromkeys(frames[frame]))}"
-        for frame, name in names.items()
+        for frame, name in name_frames(frames, options, 30).items()
     ]
 
 

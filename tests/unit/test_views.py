@@ -276,6 +276,17 @@ def test_a_finding_shows_its_line_and_what_the_value_was() -> None:
     ]
 
 
+def test_frames_of_one_name_are_told_apart_by_their_lines() -> None:
+    """Each module has its `forward`: a table with that word alone says nothing of whose value."""
+    made = with_source("x = 1")
+    row, other = made.compile.varied
+    elsewhere = replace(other.frame, file="models/gan.py", line=40)
+    section = replace(made.compile, varied=(row, replace(other, frame=elsewhere)))
+    shown = render(replace(made, compile=section), RenderOptions(100))
+    assert re.search(r"self\.logged +forward \(model\.py:13\) ", shown)
+    assert re.search(r"x +forward \(models/gan\.py:40\) ", shown)
+
+
 @pytest.mark.parametrize(
     ("values", "said"),
     [(("1e-05", "0.00012", "0.5"), "changes"), (("0 items", "1 item", "2 items"), "grows")],
