@@ -11,15 +11,7 @@ from msgspec.structs import replace
 
 from compilediag import extension_points
 from compilediag.diagnosis.causes.run_causes import COMBINATION, RunCauses
-from compilediag.diagnosis.codes import (
-    BLIND,
-    LIMIT,
-    OUTLOOK,
-    RECOMPILES,
-    SEVERITIES,
-    SIZES,
-    WRONG,
-)
+from compilediag.diagnosis.codes import BLIND, LIMIT, OUTLOOK, RECOMPILES, SEVERITIES, SIZES, WRONG
 from compilediag.diagnosis.findings import CauseId, Finding, HasCaller, Rule, add_caller, make_place
 from compilediag.diagnosis.reconcile import Agreement
 from compilediag.receipt.schema.compiles import Need, Place

@@ -236,17 +236,15 @@ def _list_losses(receipt: Receipt) -> list[str]:
         if detail.ran_eager and detail.headroom.variants < (detail.headroom.limit or math.inf)
     ]
     # One that is at the limit of all frames together has room in its own, and is a hit as well.
-    sure = len(eager_frames) == count
-    given_up = [its.frame.function for its in eager_frames if sure and its.compiles]
+    known = [its.frame.function for its in eager_frames if its.compiles]
+    given_up = known if len(eager_frames) == count else []
     if given_up:
-        named = _name_functions(given_up)
         why = "torch gave up a recompile, and every call since then runs eager"
-        losses.append(f"{named} stopped being compiled: {why}")
+        losses.append(f"{_name_functions(given_up)} stopped being compiled: {why}")
     if count > len(given_up) and not eager:
-        others = (its.frame.function for its in eager_frames if not (sure and its.compiles))
-        named = _name_functions(others)
+        others = (name for its in eager_frames if (name := its.frame.function) not in given_up)
         frames = pluralize(count - len(given_up), "frame")
-        losses.append(f"{frames} ran eager, without compiled code: {named}")
+        losses.append(f"{frames} ran eager, without compiled code: {_name_functions(others)}")
     noted = {finding.id for finding in receipt.findings if finding.severity == "info"}
     sites = [site for site in receipt.compile.breaks if site.finding not in noted]
     count = receipt.compile.graph_breaks - len(receipt.compile.breaks) + len(sites)

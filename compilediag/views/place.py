@@ -83,8 +83,7 @@ def format_frame(event: CompileEvent, options: RenderOptions) -> str:
 def name_frames(
     frames: Iterable[FrameName], options: RenderOptions, columns: int
 ) -> dict[FrameName, str]:
-    """Name frames by their functions, with the place, of at most so many columns, where several
-    functions have one name: each module has its `forward`."""
+    """Name frames by functions; where several have one name, as `forward`, with their places."""
     names = {frame: normalize_function(frame.function) for frame in frames}
     often = Counter(names.values())
     return {

@@ -103,10 +103,9 @@ def _match_mode(guard: Guard, known: GuardContext) -> FamilyMatch:
 
 
 def _match_aliasing(guard: Guard, known: GuardContext) -> FamilyMatch:
-    if guard.check != "aliasing":
-        return None
     # Of two modules that were one object, it is not known which of them is another one now.
-    return ("CD190" if guard.aspect == "module" else "CD113"), None
+    code = "CD190" if guard.aspect == "module" else "CD113"
+    return (code, None) if guard.check == "aliasing" else None
 
 
 def _match_other_instance(guard: Guard, known: GuardContext) -> FamilyMatch:

@@ -91,17 +91,15 @@ def add_branch_line(finding: Finding, group: Group, timeline: Timeline) -> Findi
     if limit.place is None or limit.how != "branch":
         return finding
     finding = replace(finding, title=_TITLES[limit.kind])
-    return replace_advice(
-        finding, TWO_SIDES.fill(size=f"`{group.variable}`", line=_name_line(limit))
-    )
+    advice = TWO_SIDES.fill(size=f"`{group.variable}`", line=_name_line(limit))
+    return replace_advice(finding, advice)
 
 
 def _name_line(limit: SizeLimit) -> str:
     """Name the line that needs the value, also in a package: a finding shows the call before it."""
-    inside = (
-        limit.inside if limit.inside and classify_ownership(limit.inside.file) != "torch" else None
-    )
-    place = inside or limit.place
+    place = limit.inside
+    if place is None or classify_ownership(place.file) == "torch":
+        place = limit.place
     return format_place(place.file, place.line) if place is not None else "this line"
 
 
