@@ -69,7 +69,7 @@ def test_causes_are_worked_out_once_and_kept() -> None:
 
 @pytest.mark.parametrize("both", [True, False])
 def test_padding_alone_prevents_nothing_where_each_recompile_has_another_cause(both: bool) -> None:
-    """Said of advice as of a recipe; where one recompile has the size alone, padding prevents it."""
+    """Said of advice as of a recipe; a recompile for the size alone is prevented by padding."""
     size = false_guard(
         "L['x']",
         "tensor 'x' size mismatch at index 0. expected 1, actual 6",
