@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
@@ -160,8 +161,15 @@ DYNAMO = "torch._dynamo.config"
 SHAPES = "torch.fx.experimental._config"
 SOURCES = "TORCH_COMPILE_DYNAMIC_SOURCES"
 OVERRIDES = "TORCH_COMPILE_OVERRIDE_DYNAMO_CONFIGS"
-LISTABLE = re.compile(r"[LG]\[[^\s,:$`\\\"!]+")
-"""A source in the list of dynamic ones: torch removes blanks from it, and splits it at commas."""
+_LISTABLE = re.compile(r"[LG]\[[^\s,:$`\\\"!]+")
+
+
+def is_listable(source: str) -> bool:
+    """True if a source can be in the list of dynamic ones: torch removes blanks from it, splits it
+    at commas, and matches each entry, as a regular expression, with every other source."""
+    with suppress(re.error):
+        return _LISTABLE.fullmatch(source) is not None and bool(re.compile(source))
+    return False
 
 
 def make_option_change(

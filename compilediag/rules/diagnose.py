@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from compilediag import extension_points
 from compilediag.diagnosis.causes.run_causes import COMBINATION, RunCauses
-from compilediag.diagnosis.codes import BLIND, LIMIT, OUTLOOK, RECOMPILES, SEVERITIES, WRONG
+from compilediag.diagnosis.codes import BLIND, LIMIT, OUTLOOK, RECOMPILES, SEVERITIES, SIZES, WRONG
 from compilediag.diagnosis.findings import CauseId, Finding, HasCaller, Rule, add_caller, make_place
 from compilediag.diagnosis.reconcile import Agreement
 from compilediag.receipt.schema.compiles import Need, Place
@@ -249,7 +249,9 @@ def _name_other_causes(
     prevent those alone. `caused`: the numbers of findings by the compiles that they caused."""
     ids, fix = _list_caused(finding), finding.fix
     shared = [others for i in ids if (others := {*caused[i]} - {number})]
-    if not shared or not (fix.recipe or fix.candidates):
+    # Padding, which is advised for any size, needs no other cause in some recompile at least.
+    is_size = finding.rule in SIZES and finding.severity != "info" and len(shared) == len(ids)
+    if not shared or not (fix.recipe or fix.candidates or is_size):
         return finding
     how_many = "the recompile" if len(ids) == 1 else f"{len(shared)} of its {len(ids)} recompiles"
     *most, last = map(str, sorted(set[int]().union(*shared)))

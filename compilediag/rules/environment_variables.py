@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 def format_export(setting: str, value: str) -> str:
     """Format what to type before the program is started. Values hold no character that is special
-    between double quotes (`LISTABLE` and `PARAMETER` take none), so nothing is escaped."""
+    between double quotes (`is_listable` and `PARAMETER` take none), so nothing is escaped."""
     return f"export {setting}={value}" if value.isalnum() else f'export {setting}="{value}"'
 
 

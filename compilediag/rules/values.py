@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator
 from packaging.version import Version
 
 from compilediag.rules import facts
-from compilediag.rules.changes import LISTABLE, Edit, ProgramChange
+from compilediag.rules.changes import Edit, ProgramChange, is_listable
 from compilediag.rules.facts import INT_USES, MATH, TENSOR_USES, Facts
 from compilediag.rules.fix_context import (
     FIRST_WITH_UNBACKED,
@@ -219,7 +219,7 @@ def find_dynamic_int(known: Facts, version: Version) -> str | None:
             return None
         source = f".*{keyed[1]}"
         return source if version >= FIRST_WITH_UNBACKED and _are_used_ints(known) else None
-    if not LISTABLE.fullmatch(source):
+    if not is_listable(source):
         return None
     if source.startswith("G") and version < FIRST_WITH_UNBACKED:
         return None

@@ -8,7 +8,7 @@ telemetry, ranks, tests and the live line all count by these definitions.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -148,32 +148,40 @@ class Frame:
     """Both as in `Compile`: of the call that ran eager, else of the first one."""
 
 
-def collect_frames(compiles: Sequence[Compile]) -> list[Frame]:
-    """Collect each frame that was attempted, in the order of their first attempts."""
+def collect_frames(compiles: Sequence[Compile], parts: Iterable[ProcessEvents] = ()) -> list[Frame]:
+    """Collect each frame that was attempted, in the order of their first attempts. `parts`: the
+    events of these processes, which tell of frames that Dynamo gave up."""
+    skips = (skip for part in parts for skip in part.get_all(wire.FrameSkipped))
+    skipped = {(skip.process, skip.frame) for skip in skips}
     grouped: dict[FrameId, list[Compile]] = {}
     for attempt in compiles:
         if attempt.forward:
             grouped.setdefault(attempt.key, []).append(attempt)
     # The row of a lazily compiled backward has the id of its forward, and comes after it.
     rows = {attempt.id: attempt for attempt in compiles}
-    return [_make_frame(key, attempts, rows) for key, attempts in grouped.items()]
+    return [_make_frame(attempts, rows, skipped) for attempts in grouped.values()]
 
 
 def _make_frame(
-    key: FrameId, attempts: Sequence[Compile], rows: Mapping[CompileId, Compile]
+    attempts: Sequence[Compile],
+    rows: Mapping[CompileId, Compile],
+    skipped: Container[tuple[int, wire.Location]],
 ) -> Frame:
     guarded = [attempt for attempt in attempts if attempt.guarded]
     own = [rows[attempt.id] for attempt in guarded]
     at_limit = next((attempt for attempt in attempts if attempt.kind == "limit"), None)
     raised = at_limit is not None and "FailOnRecompileLimitHit" in (at_limit.fail_type or "")
-    over = guarded or attempts[-1].interrupted  # nothing ran in its place
-    eager = (None if raised else at_limit) or (None if over else attempts[-1])
+    # One that has compiled code ran eager where Dynamo says so: it may have raised instead.
+    last = attempts[-1]
+    given_up = last.kind == "failed" and (last.process, last.frame) in skipped
+    over = last.interrupted or (guarded and not given_up)  # nothing ran in its place
+    eager = (None if raised else at_limit) or (None if over else last)
     shown = at_limit or eager or attempts[0]
     reason = None
     if eager is not None:
         reason = eager.fail_reason or eager.fail_type or "torch gave no reason"
     return Frame(
-        key=key,
+        key=last.key,
         where=attempts[0].frame,
         compiles=len(guarded),
         graphs=sum(1 for attempt in guarded if attempt.graph_ops),

@@ -292,7 +292,7 @@ def fold(
     compiles: tuple[Compile, ...] = made["compiles"]
     return Timeline(
         **made,
-        frames=tuple(collect_frames(compiles)),
+        frames=tuple(collect_frames(compiles, parts)),
         recompiles=tuple(event.recompile for event in compiles if event.recompile is not None),
         breaks=collect_breaks(parts, compiles, user_roots),
         tracked_left_out=sum(

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Container, Sequence
 
-from compilediag.receipt.finding_keys import normalize_function
+from compilediag.diagnosis.codes import SIZES
 from compilediag.receipt.schema.compiles import AcceptedSizes, CompileEvent
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import FrameName
 from compilediag.views.format import format_more, format_seconds, join_words
 from compilediag.views.lookups import format_target
+from compilediag.views.place import name_frames
 from compilediag.views.style import RenderOptions
 
 MAX_FRAMES, MAX_LINES, MAX_NAMED = 5, 2, 3
@@ -51,13 +51,13 @@ def list_served(
         if only is None or sizes.frame in only:
             does = "runs eager" if sizes.frame in eager else "compiles again"
             frames.setdefault(sizes.frame, []).append(_describe_sizes(sizes, does, options))
-    names = {frame: normalize_function(frame.function) for frame in frames}
-    often = Counter(names.values())
+    # Graphs of another mode, or of other arguments, may serve other sizes.
+    apart = {row.frame for row in receipt.compile.varied if row.rule not in SIZES}
     return [
-        options.clean(name, 60)
-        + (f" ({options.format_place(frame.file, frame.line, 30)})" if often[name] > 1 else "")
+        name
+        + (", called as it was last," if frame in apart else "")
         + f" serves {'; '.join(dict.fromkeys(frames[frame]))}"
-        for frame, name in names.items()
+        for frame, name in name_frames(frames, options, 30).items()
     ]
 
 

@@ -228,20 +228,27 @@ def _list_losses(receipt: Receipt) -> list[str]:
             losses.append(sentence(found[0], receipt) + more)
     # Other frames that ran eager are symptoms of breaks, which have the findings.
     count = receipt.compile.eager_fallbacks - receipt.compile.recompile_limit_hits
-    if count > 0 and not eager:
-        eager_frames = (
-            detail.frame.function
-            for detail in receipt.compile.frames_detail
-            if detail.ran_eager and detail.headroom.variants < (detail.headroom.limit or math.inf)
-        )
-        named = _name_functions(eager_frames)
-        losses.append(f"{pluralize(count, 'frame')} ran eager, without compiled code: {named}")
+    eager_frames = [
+        detail
+        for detail in receipt.compile.frames_detail
+        if detail.ran_eager and detail.headroom.variants < (detail.headroom.limit or math.inf)
+    ]
+    # One that is at the limit of all frames together has room in its own, and is a hit as well.
+    known = [its.frame.function for its in eager_frames if its.compiles]
+    given_up = known if len(eager_frames) == count else []
+    if given_up:
+        why = "torch gave up a recompile, and every call since then runs eager"
+        losses.append(f"{_name_functions(given_up)} stopped being compiled: {why}")
+    if count > len(given_up) and not eager:
+        others = (name for its in eager_frames if (name := its.frame.function) not in given_up)
+        frames = pluralize(count - len(given_up), "frame")
+        losses.append(f"{frames} ran eager, without compiled code: {_name_functions(others)}")
     noted = {finding.id for finding in receipt.findings if finding.severity == "info"}
     sites = [site for site in receipt.compile.breaks if site.finding not in noted]
     count = receipt.compile.graph_breaks - len(receipt.compile.breaks) + len(sites)
     if count > 0:
         named = _name_functions(site.function for site in sites) or "what is compiled"
-        losses.append(f"{pluralize(count, 'graph break')} in every call of {named}")
+        losses.append(f"{pluralize(count, 'graph break')} in calls of {named}")
     return losses + ([] if at_limit else _list_forecasts(receipt))
 
 

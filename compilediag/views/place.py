@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+
 from compilediag.receipt.finding_keys import normalize_file, normalize_function
 from compilediag.receipt.schema.compiles import (
     CompileEvent,
@@ -11,6 +14,7 @@ from compilediag.receipt.schema.compiles import (
     Place,
     UserCallRecord,
 )
+from compilediag.receipt.schema.record import FrameName
 from compilediag.receipt.user_line import (
     NOT_RECORDED,
     find_leading_call,
@@ -74,6 +78,19 @@ def format_frame(event: CompileEvent, options: RenderOptions) -> str:
     if call is not None:
         return f"{options.format_place(call.file, call.line)}: {shown}"
     return shown
+
+
+def name_frames(
+    frames: Iterable[FrameName], options: RenderOptions, columns: int
+) -> dict[FrameName, str]:
+    """Name frames by functions; where several have one name, as `forward`, with their places."""
+    names = {frame: normalize_function(frame.function) for frame in frames}
+    often = Counter(names.values())
+    return {
+        frame: options.clean(name, 60)
+        + (f" ({options.format_place(frame.file, frame.line, columns)})" if often[name] > 1 else "")
+        for frame, name in names.items()
+    }
 
 
 def describe_no_call(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 
 from compilediag.diagnosis.codes import get_code_info
 from compilediag.receipt.finding_keys import normalize_file, normalize_function
 from compilediag.receipt.schema.compiles import VariedValue, mask_indices
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.record import FrameName
 from compilediag.views.document import Block, Table
+from compilediag.views.place import name_frames
 from compilediag.views.sentence import TEMPORARY, format_history, name_values
 from compilediag.views.style import RenderOptions
 
@@ -38,7 +41,8 @@ def build_varied(receipt: Receipt, options: RenderOptions, *, complete: bool) ->
             acts.setdefault(act, []).append(row)
     # First what has another value in most graphs: what comes back needs only a few.
     ordered = sorted(acts.values(), key=lambda rows: -max(map(_count_values, rows)))
-    rows = [_build_row(members, options) for members in ordered]
+    frames = name_frames((row.frame for row in receipt.compile.varied), options, 14)
+    rows = [_build_row(members, frames, options) for members in ordered]
     if not rows or (len(rows) < 2 and not complete):
         return []
     limit = len(rows) if complete else MAX_ROWS
@@ -57,7 +61,9 @@ def build_varied(receipt: Receipt, options: RenderOptions, *, complete: bool) ->
     ]
 
 
-def _build_row(members: list[VariedValue], options: RenderOptions) -> tuple[str, ...]:
+def _build_row(
+    members: list[VariedValue], frames: Mapping[FrameName, str], options: RenderOptions
+) -> tuple[str, ...]:
     row = next((row for row in members if not _is_condition(row)), members[0])
     names = dict.fromkeys(row.variable for row in members)
     alike = max(row.alike for row in members)
@@ -75,7 +81,7 @@ def _build_row(members: list[VariedValue], options: RenderOptions) -> tuple[str,
         place = options.format_place(normalize_file(changer.file), changer.line, 20)
     return (
         options.truncate(options.clean(name), max(options.width * 2 // 5, 16)),
-        options.clean(normalize_function(row.frame.function), 40),
+        frames[row.frame],
         "a condition on its size" if _is_condition(row) else shown,
         place,
     )

@@ -143,6 +143,7 @@ def test_of_another_mode_nothing_is_said() -> None:
                 compiled(torch.ones(size))
     (asked,) = seen.receipt.compile.accepted_sizes
     assert asked.spans == ((6, 6), (8, 8))
+    assert list_served(seen.receipt, PLAIN)[0].startswith("run, called as it was last, serves ")
     assert [size for size in range(1, 12) if _is_served(compiled, torch.ones(size))] == [6, 8]
 
 
@@ -157,6 +158,27 @@ class Growing(torch.nn.Module):
         if self.table.shape[0] < x.shape[0]:
             self.table = torch.ones(x.shape[0])
         return x * self.table[: x.shape[0]]
+
+
+def test_nothing_is_served_where_torch_gave_up_a_recompile() -> None:
+    """Each later call runs eager, also one that fits the graph."""
+
+    def f(x: torch.Tensor, flag: bool) -> torch.Tensor:
+        for _ in range(2):
+            x = x + 1
+            if flag:
+                torch._dynamo.graph_break()
+        return x + 100 * torch.compiler.is_compiling()
+
+    x, again = torch.zeros(4), torch.zeros(5)
+    torch._dynamo.reset()
+    compiled = torch.compile(f, backend="eager")
+    with watch() as seen:
+        served = [compiled(given, False)[0].item() for given in (x, again, again)]
+        given_up = [compiled(x, flag)[0].item() for flag in (True, False)]
+    assert (served, given_up) == ([102.0] * 3, [2.0] * 2)
+    section = seen.receipt.compile
+    assert (section.eager_fallbacks, section.compiles, section.accepted_sizes) == (1, 2, ())
 
 
 def test_nothing_is_said_after_a_call_that_its_graph_does_not_serve_again() -> None:

@@ -186,6 +186,42 @@ def test_of_several_lines_none_is_named() -> None:
     assert "what sets them" in finding.fix.summary
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch asks a state for it
+def test_what_clears_gradients_does_not_change_whether_a_state_has_one() -> None:
+    """`zero_grad` switches those of gradients off; the state is made anew, as in snntorch."""
+
+    class Leaky(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("mem", torch.zeros(2, 4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.mem = 0.5 * self.mem + x
+            return self.mem
+
+    torch._dynamo.reset()
+    net = nn.Sequential(nn.Linear(4, 4), Leaky())
+    compiled = torch.compile(net, backend="eager")
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with compilediag.watch() as run:
+        for _ in range(2):
+            net[1].mem = torch.zeros(2, 4)
+            optimizer.zero_grad()
+            for _ in range(2):
+                loss = compiled(torch.ones(2, 4)).sum()
+            loss.backward()
+            optimizer.step()
+    guards = [
+        guard
+        for found in run.timeline.recompiles
+        for entry in found.entries
+        for guard in entry.guards
+        if "requires_grad" in guard.text
+    ]
+    assert guards
+    assert not [at.text for guard in guards for at in guard.changed_by if "zero_grad" in at.text]
+
+
 def test_two_lines_of_the_program_are_two_acts() -> None:
     """A scale and a flag that change between the same two calls, each by its own line."""
     model, compiled = start()

@@ -245,6 +245,36 @@ def test_another_cause_of_the_same_compile_is_named(tmp_path: Path) -> None:
         assert said in found.fix.caveat
 
 
+CAUSAL = """
+def attend(x):
+    return F.scaled_dot_product_attention(x, x, x, is_causal={condition})
+
+
+def main():
+    compiled = torch.compile(attend, backend="eager")
+    return [compiled(torch.ones(1, 2, n, 4)) for n in (3, 5, 6, 1)]
+"""
+
+
+def test_a_condition_on_a_size_is_made_a_plain_bool_where_an_operator_takes_no_other(
+    tmp_path: Path,
+) -> None:
+    """As in Whisper's attention, whose decoder runs eager from the second prompt on."""
+    condition = "x.shape[2] > 1"
+    module = load(tmp_path / "case.py", HEAD + CAUSAL.format(condition=condition))
+    with compilediag.watch() as seen:
+        before = module.main()
+    found = next(each for each in seen.findings if each.fix.recipe == "plain_bool")
+    assert found.rule == "CD210"
+    assert "pass a plain bool as `is_causal`: `True if … else False`" in found.fix.summary
+    torch._dynamo.reset()
+    plain = CAUSAL.format(condition=f"True if {condition} else False")
+    module = load(tmp_path / "changed.py", HEAD + plain)
+    with compilediag.watch() as seen:
+        torch.testing.assert_close(module.main(), before)
+    assert not seen.receipt.compile.graph_breaks
+
+
 def test_a_tensor_that_grows_keeps_a_graph_for_each_side_of_its_branch(tmp_path: Path) -> None:
     """One setting and an eager first call for what the frame is compiled for three times."""
     text = filled(

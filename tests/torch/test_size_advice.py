@@ -146,9 +146,9 @@ def test_a_promise_kept_as_advised(fixed, mark, sizes) -> None:
 @pytest.mark.parametrize(
     ("function", "text", "advice"),
     [
-        (looped, "range", "this line loops over it"),
-        (keyed, "get", "this line takes it as a number"),
-        (four_apart, "== 4", "each side of the branch"),
+        (looped, "range", "{line} loops over it"),
+        (keyed, "get", "{line} takes it as a number"),
+        (four_apart, "== 4", "each side of the branch of {line}"),
     ],
 )
 def test_a_size_that_stays_a_number(function, text, advice, dynamic) -> None:
@@ -159,7 +159,9 @@ def test_a_size_that_stays_a_number(function, text, advice, dynamic) -> None:
             call(torch.ones(size, 3 + (function is looped)))
     (finding,) = (each for each in seen.findings if each.rule == "CD105")
     assert text in linecache.getline(finding.location.file, finding.location.line)
-    assert advice in finding.fix.summary
+    place = finding.location
+    line = f"{place.file.rpartition('/')[2]}:{place.line}"
+    assert advice.format(line=line) in finding.fix.summary
     assert "mark_dynamic" not in finding.fix.summary
 
 

@@ -661,6 +661,34 @@ def test_a_call_begins_with_the_small_state_that_it_found():
     assert old == new
 
 
+def test_a_tensor_without_memory_of_its_own_is_no_fault():
+    """A sparse buffer, as Whisper's `alignment_heads`, has no bytes to copy: calls are kept."""
+
+    class Heads(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("heads", torch.eye(3).bool().to_sparse(), persistent=False)
+
+        def forward(self, x):
+            return x * 2
+
+    made, _, events = vary(call_with(Heads(), *SIZES))
+    assert not events.of(wire.FaultOccurred)
+    assert any("size" in label for _, label in made)
+
+
+def test_a_call_that_could_not_be_read_is_not_half_kept(monkeypatch):
+    """Else all calls that are made at the end are lost with it."""
+
+    def fail(*_):
+        raise RuntimeError("as a tensor that cannot be read")
+
+    monkeypatch.setattr(CallKeeper, "_read_small_state", fail)
+    with pytest.raises(AssertionError, match="cannot be read") as caught:
+        vary(call_with(lambda x: x * 2, *SIZES))
+    assert "varied calls" not in str(caught.value)
+
+
 def test_what_a_dictionary_makes_of_its_items_is_not_run():
     """As that of transformers' activations makes an instance of a class."""
 

@@ -67,6 +67,27 @@ def test_causes_are_worked_out_once_and_kept() -> None:
     assert find_run_causes(CLEAN).groups == {}
 
 
+@pytest.mark.parametrize("both", [True, False])
+def test_padding_alone_prevents_nothing_where_each_recompile_has_another_cause(both: bool) -> None:
+    """Said of advice as of a recipe; a recompile for the size alone is prevented by padding."""
+    size = false_guard(
+        "L['x']",
+        "tensor 'x' size mismatch at index 0. expected 1, actual 6",
+        leaf="TENSOR_MATCH",
+        expected="[1, 4]",
+        actual="[6, 4]",
+    )
+    other = false_guard("L['name']", "L['name'] == 'a'", expected="'a'", actual="'b'")
+    again = attempt("0/1", kind="recompile", step=1, cause=recompile(guards=[size, other]))
+    smaller = replace(size, expected="[6, 4]", actual="[1, 4]")
+    alone = attempt("0/2", kind="recompile", step=2, cause=recompile("0/2", guards=[smaller]))
+    findings = diagnose(timeline([attempt("0/0"), again, *([] if both else [alone])])).findings
+    found = next(finding for finding in findings if finding.rule == "CD105")
+    assert "pad to" in found.fix.summary
+    assert found.fix.recipe is None
+    assert ("this alone does not prevent the recompile: " in (found.fix.caveat or "")) == both
+
+
 def test_findings_are_found_by_what_they_explain() -> None:
     """Each cause and each break leads to its finding, also where that absorbed another one."""
     run = timeline([attempt("0/0"), attempt("0/1", kind="recompile")], text_log=log(1))

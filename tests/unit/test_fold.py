@@ -6,7 +6,14 @@ from typing import Any
 from built_receipt import compiled
 
 from compilediag.timeline.timeline import fold
-from compilediag_harness.wire import Compiled, GraphBroke, HazardsChecked, Location, Recompiled
+from compilediag_harness.wire import (
+    Compiled,
+    FrameSkipped,
+    GraphBroke,
+    HazardsChecked,
+    Location,
+    Recompiled,
+)
 
 FRAME = Location("model.py", 10, "forward")
 
@@ -55,6 +62,14 @@ def test_an_interrupted_compile_is_no_fallback() -> None:
     interrupted = row("1/0", 2.0, guarded=False, interrupted=True)
     timeline = fold([[failed, interrupted]])
     assert [frame.ran_eager for frame in timeline.frames] == [True, False]
+
+
+def test_a_recompile_that_dynamo_gave_up_leaves_the_frame_eager() -> None:
+    """Graphs that fit other calls do not hide it. One that raised ran nothing in its place."""
+    again = [question("0/1", 2.0), row("0/1", 3.0, guarded=False, fail_type="Unsupported")]
+    for skips, eager in (([FrameSkipped(3.0, 1, FRAME, "a break in a loop")], True), ([], False)):
+        (frame,) = fold([[row("0/0", 1.0), *again, *skips]]).frames
+        assert (frame.ran_eager, frame.compiles) == (eager, 1)
 
 
 def test_repeats_of_a_break_are_one_site() -> None:

@@ -80,10 +80,15 @@ def test_nothing_where_the_code_branches_on_the_value() -> None:
     assert settings(recompiled(false_guard(line_text="if n > 2:"))) == []
 
 
-@pytest.mark.parametrize("source", ["L['d']['my key']", "L['d']['a,b']", "L['d']['$x']"])
+@pytest.mark.parametrize(
+    "source",
+    ["L['d']['my key']", "L['d']['a,b']", "L['d']['$x']", "L['d'][list(dict.keys(L['d']))[0]]"],
+)
 def test_nothing_for_a_source_that_the_list_cannot_hold(source: str) -> None:
-    """torch splits the list at commas and removes blanks; the shell replaces what follows a $."""
+    """torch splits the list at commas, removes blanks, and fails for what is no regular expression;
+    the shell replaces what follows a $."""
     assert settings(recompiled(false_guard(source, f"{source} == 2"))) == []
+    assert settings(recompiled(tensor("[4, 8]", "[6, 8]", source))) == []
 
 
 @pytest.mark.parametrize(

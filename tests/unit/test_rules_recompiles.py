@@ -127,6 +127,8 @@ WORDS = [
     ("self.training == True", "CD111", "one graph for each mode"),
     ("", "CD112", "once"),
     ('Duplicate tensors found: ["x", "y"]', "CD113", "clone"),
+    ("x is self.y", "CD113", "clone"),
+    ("list(dict.keys(c))[0] is self._modules['key']", "CD190", "could not determine"),
     ("m is None", "CD114", "leave it where both are wanted"),
     ("len(fn._modules['0']._forward_hooks) != 1", "CD115", "before the first"),
     ("self.param_groups[0]['lr'] == 0.1", "CD116", "fill_"),

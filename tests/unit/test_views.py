@@ -144,6 +144,13 @@ def recompiled(made: Receipt, *steps: int, variable: str = "x") -> Receipt:
     return replace(made, compile=section)
 
 
+def given_up(made: Receipt) -> Receipt:
+    """A receipt whose first frame has graphs, and ran eager without a limit."""
+    frame = replace(made.compile.frames_detail[0], ran_eager=True)
+    section = replace(made.compile, frames_detail=(frame,), eager_fallbacks=1)
+    return replace(made, compile=section)
+
+
 MADE = stored("findings")
 
 
@@ -159,7 +166,14 @@ MADE = stored("findings")
         ),
         (
             replace(MADE, compile=replace(MADE.compile, graph_breaks=3)),
-            ["3 graph breaks in every call of what is compiled", "3 recompiles in 12 steps cost 0"],
+            ["3 graph breaks in calls of what is compiled", "3 recompiles in 12 steps cost 0"],
+        ),
+        (
+            given_up(MADE),
+            [
+                "forward stopped being compiled: torch gave up a recompile, and every call since ",
+                "3 recompiles in 12 steps cost 0",
+            ],
         ),
         (
             recompiled(MADE, 6, 8, 10),
@@ -168,7 +182,7 @@ MADE = stored("findings")
         (recompiled(MADE, 1, 2, 3), ["3 recompiles in 12 steps cost"]),  # it came to an end
         (MADE, ["3 recompiles in 12 steps cost"]),  # each for another cause
     ],
-    ids=["limit", "break", "pace", "ended", "several causes"],
+    ids=["limit", "break", "given up", "pace", "ended", "several causes"],
 )
 def test_what_lasts_comes_before_what_it_cost(made: Receipt, sentences: list[str]) -> None:
     """In the verdict of every format."""
@@ -260,6 +274,17 @@ def test_a_finding_shows_its_line_and_what_the_value_was() -> None:
         "       │     0 items → 1 items → 2 items → 3 items → 4 items → …",
         "     advice: allocate pos.pe at its largest size in __init__",
     ]
+
+
+def test_frames_of_one_name_are_told_apart_by_their_lines() -> None:
+    """Each module has its `forward`: a table with that word alone says nothing of whose value."""
+    made = with_source("x = 1")
+    row, other = made.compile.varied
+    elsewhere = replace(other.frame, file="models/gan.py", line=40)
+    section = replace(made.compile, varied=(row, replace(other, frame=elsewhere)))
+    shown = render(replace(made, compile=section), RenderOptions(100))
+    assert re.search(r"self\.logged +forward \(model\.py:13\) ", shown)
+    assert re.search(r"x +forward \(models/gan\.py:40\) ", shown)
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ def make_condition(
         expected, actual = _read_switch(decision.kind, false.actual).values()
     variable = ""
     if guard.check == "aliasing" and guard.key:
-        variable = simplify_source(guard.key)
+        variable = "" if guard.aspect == "module" else simplify_source(guard.key)
     elif guard.check == "state" or decision.kind == "inference_mode":
         variable = decision.kind or "global state"
     elif guard.check == "backend":

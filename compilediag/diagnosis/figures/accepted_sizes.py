@@ -70,8 +70,10 @@ def list_accepted_sizes(timeline: Timeline) -> tuple[AcceptedSizes, ...]:
     used = {_get_id(event) for event in timeline.served if event.again}
     looks = {(look.process, look.frame): look for look in timeline.risk_checks}
     frames: dict[FrameId, list[Compile]] = {}
+    # Where torch gave up a recompile, it asks no graph any more.
+    gone = {its.key for its in timeline.frames if its.ran_eager and its.limit_hit_step is None}
     for attempt in timeline.compiles if known else ():
-        if is_compile(attempt):
+        if is_compile(attempt) and attempt.key not in gone:
             frames.setdefault(attempt.key, []).append(attempt)
     last: dict[tuple[int, Location], list[AcceptedSizes]] = {}
     for compiles in sorted(frames.values(), key=len, reverse=True)[:MAX_FRAMES]:

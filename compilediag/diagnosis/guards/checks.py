@@ -194,7 +194,8 @@ def _parse_aliasing(text: str) -> Guard | None:
         return None
     if not right.hops and right.root in ("None", "True", "False"):
         return None
-    return Guard("aliasing", left, key=f"{sides[0].strip()} and {sides[1].strip()}")
+    aspect = "module" if "_modules" in (left.registry, right.registry) else None
+    return Guard("aliasing", left, aspect, f"{sides[0].strip()} and {sides[1].strip()}")
 
 
 def _parse_id_check(text: str) -> Guard | None:

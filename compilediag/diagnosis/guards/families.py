@@ -103,7 +103,9 @@ def _match_mode(guard: Guard, known: GuardContext) -> FamilyMatch:
 
 
 def _match_aliasing(guard: Guard, known: GuardContext) -> FamilyMatch:
-    return ("CD113", None) if guard.check == "aliasing" else None
+    # Of two modules that were one object, it is not known which of them is another one now.
+    code = "CD190" if guard.aspect == "module" else "CD113"
+    return (code, None) if guard.check == "aliasing" else None
 
 
 def _match_other_instance(guard: Guard, known: GuardContext) -> FamilyMatch:

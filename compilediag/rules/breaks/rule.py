@@ -4,6 +4,7 @@ name, and messages that are left out or written later."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
@@ -302,6 +303,12 @@ CAPTURED = Advice(
     "raises an error",
     "captured_shapes",
 )
+PLAIN_BOOL = Advice(
+    "pass a plain bool as `{name}`: `True if … else False` around its condition on a size",
+    "torch makes a graph for each side of the condition",
+    "plain_bool",
+)
+_SYMBOLIC_BOOL = re.compile(r"argument '(\w{1,80})' must be bool, not SymBool")
 _BY_THE_CALLER = frozenset(("CD205", "CD208", "CD209", "CD290"))
 """Codes of what the caller passes or sets up: the advice holds whoever has the line."""
 
@@ -348,6 +355,8 @@ def _choose_edit(report: BreakReport, *, in_package: bool, call: UserCall | None
         return OF_PACKAGE.fill(call=shorten(call.text, 80), place=place)
     if code == "CD211" and report.callee is not None and report.callee.name == "print":
         return REORDERED
+    if code == "CD210" and (wanted := _SYMBOLIC_BOOL.search(report.context)) is not None:
+        return PLAIN_BOOL.fill(name=wanted[1])
     why = "" if report.callee is None else report.callee.why or ""
     if code == "CD204" and why.startswith(AS_WRAPPED):
         return WRAPPED.fill(when=_WHEN if "lr_scheduler" in why else "")

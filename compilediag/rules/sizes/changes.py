@@ -16,7 +16,7 @@ from compilediag.diagnosis.causes.cause_group import find_changed_sizes
 from compilediag.diagnosis.codes import get_code_info
 from compilediag.receipt.schema.compiles import FindingRecord, UserCallRecord
 from compilediag.rules import changes
-from compilediag.rules.changes import LISTABLE, SHAPES, SOURCES, Edit, ProgramChange
+from compilediag.rules.changes import SHAPES, SOURCES, Edit, ProgramChange, is_listable
 from compilediag.rules.environment_variables import join_values
 from compilediag.rules.facts import Facts, is_branched_on
 from compilediag.rules.fix_context import (
@@ -309,7 +309,7 @@ def find_dynamic_size(known: Facts, version: Version) -> str | None:
     group = known.group
     source, new = group.first.source, version >= FIRST_WITH_UNBACKED
     dimensions, small = group.sizes_changed
-    if not dimensions or small or not LISTABLE.fullmatch(source):
+    if not dimensions or small or not is_listable(source):
         return None
     passed = group.changed == "size" and group.kind != "marking"
     # What a module gets in another size: a tensor that grows, a parameter that is replaced.

@@ -11,7 +11,7 @@ from packaging.version import Version
 from compilediag.diagnosis.causes.cause_group import find_changed_dims
 from compilediag.diagnosis.codes import SIZES
 from compilediag.diagnosis.guards.size_limits import locate_size_limit
-from compilediag.rules.changes import LISTABLE, SOURCES
+from compilediag.rules.changes import SOURCES, is_listable
 from compilediag.rules.environment_variables import format_export
 from compilediag.rules.facts import Facts, is_integer
 from compilediag.rules.fix_context import FIRST_WITH_UNBACKED
@@ -61,7 +61,7 @@ def describe_growth(known: Facts, version: Version | None) -> Advice | None:
     if len(branches) > 1:  # each keeps a graph for each of its sides
         return None
     held = created or any("." in size for size in sizes)
-    if not sizes or not held or not all(map(LISTABLE.fullmatch, _cut(sizes))):
+    if not sizes or not held or not all(map(is_listable, _cut(sizes))):
         return None
     advice = GROWING.fill(line=format_export(SOURCES, ",".join(sorted(sizes))))
     if not created:

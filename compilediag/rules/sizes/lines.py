@@ -21,23 +21,23 @@ from compilediag.diagnosis.guards.size_limits import (
 )
 from compilediag.receipt.schema.evidence import AnyEvidence, BreakEvidence, GuardEvidence
 from compilediag.rules.evidence import make_eager_absorption, make_no_compile_absorption
-from compilediag.rules.make_finding import Advice, make_finding, pick, replace_advice
+from compilediag.rules.make_finding import Advice, format_place, make_finding, pick, replace_advice
 from compilediag.timeline.compiles import CompileId, Recompile
 from compilediag.timeline.ownership import classify_ownership
 from compilediag.timeline.timeline import Compile, Timeline
 from compilediag_harness.wire import Location, SizeGuard
 
 ANY_SIZE = Advice(
-    "torch makes a graph for each size of {size}, because this line {needs}, which no mark "
-    "changes: {pad}, leave it where the sizes are few, or change the line"
+    "torch makes a graph for each size of {size}, because {line} {needs}, which no mark changes: "
+    "{pad}, leave it where the sizes are few, or change the line"
 )
 TWO_SIDES = Advice(
-    "torch makes a graph for each side of the branch of this line on {size}: leave it where both "
-    "are wanted; else decide by the size before the compiled call"
+    "torch makes a graph for each side of the branch of {line} on {size}: leave it where both are "
+    "wanted; else decide by the size before the compiled call"
 )
 
 EACH_LINE = Advice(
-    "torch guards on {size} for this line: pad to a fixed size, leave it where the sizes are few, "
+    "torch guards on {size} for {line}: pad to a fixed size, leave it where the sizes are few, "
     "or change the line"
 )
 
@@ -67,12 +67,13 @@ def add_size_line(finding: Finding, group: Group, timeline: Timeline) -> Finding
     finding = _move_to_line(finding, limit, timeline)
     if limit.place is None:
         return finding
+    named = {"size": f"`{size}`", "line": _name_line(limit)}
     if limit.how != "branch" and (limit.kind != "constant" or limit.how not in _NEEDS):
-        return replace_advice(finding, EACH_LINE.fill(size=f"`{size}`"))
+        return replace_advice(finding, EACH_LINE.fill(**named))
     pad = re.search(r"pad to [^;,]*", finding.fix.summary)
     advice = TWO_SIDES if limit.how == "branch" else ANY_SIZE.fill(needs=_NEEDS[limit.how])
     pad_text = pad[0] if pad else "pad to a fixed size"
-    return replace_advice(finding, advice.fill(size=f"`{size}`", pad=pad_text))
+    return replace_advice(finding, advice.fill(pad=pad_text, **named))
 
 
 def add_branch_line(finding: Finding, group: Group, timeline: Timeline) -> Finding:
@@ -90,7 +91,16 @@ def add_branch_line(finding: Finding, group: Group, timeline: Timeline) -> Findi
     if limit.place is None or limit.how != "branch":
         return finding
     finding = replace(finding, title=_TITLES[limit.kind])
-    return replace_advice(finding, TWO_SIDES.fill(size=f"`{group.variable}`"))
+    advice = TWO_SIDES.fill(size=f"`{group.variable}`", line=_name_line(limit))
+    return replace_advice(finding, advice)
+
+
+def _name_line(limit: SizeLimit) -> str:
+    """Name the line that needs the value, also in a package: a finding shows the call before it."""
+    place = limit.inside
+    if place is None or classify_ownership(place.file) == "torch":
+        place = limit.place
+    return format_place(place.file, place.line) if place is not None else "this line"
 
 
 def _has_line(finding: Finding) -> bool:

@@ -317,4 +317,6 @@ def _contains_write(code: types.CodeType, name: str) -> bool:
         or (node.attr == _GRADIENTS and isinstance(node.ctx, ast.Store))
         for node in iterate_nodes(code)
         if isinstance(node, ast.Attribute)
+        # Not that of its gradient, which `zero_grad` switches off.
+        and not (isinstance(node.value, ast.Attribute) and node.value.attr == "grad")
     )

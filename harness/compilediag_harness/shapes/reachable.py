@@ -156,6 +156,9 @@ class _Reader:
         self._reading.values[key] = value
 
     def read_tensor(self, path: Path, value: Any) -> None:
+        if value.layout is not sys.modules["torch"].strided:
+            self.read_unseen(path, value)  # a sparse or jagged one has no memory to be compared
+            return
         self.read_value(path, value)
         gradient = value.grad if value.is_leaf and value.requires_grad else None
         if gradient is not None:

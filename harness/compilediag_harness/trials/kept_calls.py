@@ -275,15 +275,17 @@ class CallKeeper:
                 f"{kept.name}: calls in the capture of a CUDA graph, or of no CUDA device"
             )
         elif is_due or key not in kept.kinds:
+            # What can fail comes first: a call is kept whole, or as it was.
+            found = self._read_small_state(root, call.paths, leaves)
+            devices = tuple(map(self._find_device, leaves))
+            held = tuple(map(self._hold, leaves))
+            # Containers that the program may change later are copied, what is in them is not.
+            call.arguments = trees.rebuild(given, iter(held))
+            call.found, call.devices, call.leaves = found, devices, held
             kept.kinds[key] = call
             self._bytes += nbytes - call.nbytes
             call.root, call.function, call.nbytes = root, function, nbytes
             call.number = number
-            call.found = self._read_small_state(root, call.paths, leaves)
-            call.devices = tuple(map(self._find_device, leaves))
-            call.leaves = tuple(map(self._hold, leaves))
-            # Containers that the program may change later are copied, what is in them is not.
-            call.arguments = trees.rebuild(given, iter(call.leaves))
             if call.modules != modules:
                 every = {id(part): part for module in modules for part in module.modules()}
                 call.training = tuple((part, part.training) for part in every.values())
