@@ -205,7 +205,7 @@ LEFT_OUT = Advice(
 REPEATED = Advice(
     "torch draws once, while it compiles, and each call of the graph repeats that: draw before it "
     "and pass a tensor, or draw with torch.rand",
-    "torch 2.13 and 2.14 do so; torch.rand draws other numbers",
+    "torch 2.15 does so only from a shuffle or sample on; torch.rand draws other numbers",
 )
 
 

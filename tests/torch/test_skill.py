@@ -56,6 +56,14 @@ def marked(size, mark=lambda tensor: torch._dynamo.maybe_mark_dynamic(tensor, 0)
     return tensor
 
 
+def repeats(draw):
+    """True where three compiled calls give the same number."""
+    torch._dynamo.reset()
+    counters.clear()
+    compiled = torch.compile(draw, backend="eager")
+    return len({float(compiled(torch.ones(()))) for _ in range(3)}) == 1
+
+
 def fails(call):
     """True where a call raises."""
     try:
@@ -200,8 +208,7 @@ def test_number_float64():
         return [float(compiled(low, torch.full((4,), v, dtype=dtype))) for v in (3.0, 2.0, 1.0)]
 
     assert seen((1,), torch.float64) == seen((), torch.float32) == [3.0, 2.0, 1.0]
-    if VERSION == (2, 13):
-        assert seen((), torch.float64) != [3.0, 2.0, 1.0]
+    assert (seen((), torch.float64) == [3.0, 2.0, 1.0]) == (VERSION != (2, 13))
 
 
 def test_number_math():
@@ -466,7 +473,8 @@ def test_break_print():
 
 def test_break_random():
     drawn = lambda x: x * random.random()
-    assert fails(lambda: graphs(drawn, [(torch.ones(4),)], fullgraph=True))
+    failed = fails(lambda: graphs(drawn, [(torch.ones(4),)], fullgraph=True))
+    assert failed == (VERSION < (2, 15))
     random.seed(0)
     draws = [random.uniform(0, 1) for _ in range(2)]
     random.seed(0)
@@ -478,9 +486,18 @@ def test_break_random():
 
 def test_random_object():
     generator = random.Random(0)
-    torch._dynamo.reset()
-    compiled = torch.compile(lambda x: x * generator.uniform(0, 1), backend="eager")
-    assert compiled(torch.ones(())) == compiled(torch.ones(()))
+    assert repeats(lambda x: x * generator.uniform(0, 1)) == (VERSION < (2, 15))
+    assert repeats(lambda x: x * generator.sample(range(1000), 2)[0]) == (VERSION >= (2, 15))
+
+
+def test_random_shuffle():
+    def shuffled(x):
+        order = list(range(1000))
+        random.shuffle(order)
+        return x * order[0]
+
+    assert repeats(shuffled) == (VERSION >= (2, 15))
+    assert (breaks() > 0) == (VERSION < (2, 15))
 
 
 def test_break_loop():
