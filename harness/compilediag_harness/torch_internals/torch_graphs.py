@@ -64,7 +64,7 @@ SETS_STATE = ("seed", "setstate")
 def watch_left_out_writes(callback: EffectListener) -> Remover | None:
     """Call `callback` with each operation in place that torch takes out of a graph with the floats
     it made constants: of a tensor without dimensions of float64 on the host, if nothing uses the
-    result. 2.13 does, 2.15 does not."""
+    result. 2.7 to 2.14 do, 2.15 does not."""
     writes: list[tuple[Any, str, str]] = []
 
     # Invariant: neither raises, and Dynamo compiles one frame at a time (`compile_lock`).
