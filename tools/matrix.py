@@ -1,5 +1,5 @@
-"""Runs the contract tests, those that compare with a plain run, those of compile costs and the
-three-bug scenario on several torch versions.
+"""Runs the contract tests, those that compare with a plain run, those of compile costs, those of
+values and the three-bug scenario on several torch versions.
 
 Each version gets an environment of its own under `.matrix/`, removed afterwards unless `--keep`:
 one takes several gigabytes. Needs only the standard library; `make matrix` calls it.
@@ -24,6 +24,10 @@ COSTS = ("compile_phases", "compile_caches", "guard_cost", "numbers", "pages_of_
 """Tests of what differs most between versions of torch: its timing of compiles, its caches, its
 settings."""
 
+
+VALUES = ("skill", "lost_effects", "varied_calls")
+"""Tests of what compiled code gives: facts of the skill, effects that graphs lack, calls that are
+made again."""
 
 PLAIN_RUN = (
     "tests/end_to_end/test_plain_run.py",
@@ -73,7 +77,7 @@ def stages(version: str, environment: Path, python: Path) -> list[tuple[str, lis
         ("contract tests", [*pytest, "tests/torch/test_torch_api.py"]),
         ("plain run", [*pytest, *PLAIN_RUN]),
         ("compile costs", [*pytest, *(f"tests/torch/test_{name}.py" for name in COSTS)]),
-        ("facts of the skill", [*pytest, "tests/torch/test_skill.py"]),
+        ("values", [*pytest, *(f"tests/torch/test_{name}.py" for name in VALUES)]),
         ("three_bugs", [*pytest, "tests/end_to_end/test_scenarios.py", "-k", "three_bugs"]),
     ]
 

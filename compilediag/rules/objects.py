@@ -200,12 +200,12 @@ def find_unguarded_changes(timeline: Timeline) -> Iterable[Finding]:
 LEFT_OUT = Advice(
     "torch drops what is done in place to a 0-dim float64 tensor on the CPU where nothing uses the "
     "result: assign a new tensor, make it float32 or of shape (1,), or leave the function eager",
-    "torch 2.13 does so, 2.15 does not; float32 has fewer digits",
+    "torch 2.7 to 2.14 do so, 2.15 does not; float32 has fewer digits",
 )
 REPEATED = Advice(
     "torch draws once, while it compiles, and each call of the graph repeats that: draw before it "
     "and pass a tensor, or draw with torch.rand",
-    "torch 2.13 and 2.14 do so; torch.rand draws other numbers",
+    "torch 2.15 does so only from a shuffle or sample on; torch.rand draws other numbers",
 )
 
 

@@ -5,6 +5,7 @@ import collections
 import dataclasses
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -419,7 +420,24 @@ def test_a_call_that_fails_is_an_outcome():
     assert not ended[0].left_out
 
 
-def test_a_crash_of_the_process_is_an_outcome_too():
+@pytest.fixture
+def forking(monkeypatch):
+    """Calls are made in a fork, whatever threads autograd has by the tests before: they need none
+    of them."""
+    monkeypatch.setattr(forked, "can_fork", lambda *_: True)
+
+
+def test_where_autograd_cannot_run_in_a_fork_there_is_none(tmp_path, monkeypatch):
+    """As of a build for CUDA without a device, behind a backward of the program."""
+
+    def fail(*_, **__):
+        raise RuntimeError("Unable to handle autograd's threading")
+
+    monkeypatch.setattr(torch.Tensor, "backward", fail)
+    assert not forked.can_fork(torch, str(tmp_path / "tried"))
+
+
+def test_a_crash_of_the_process_is_an_outcome_too(forking):
     def crash(x):
         torch._dynamo.graph_break()
         if x.shape[0] == 2:
@@ -464,7 +482,7 @@ def test_in_a_process_group_nothing_is_called(tmp_path):
     assert ended[0].left_out[0].startswith("every call: processes of torch.distributed wait")
 
 
-def test_the_limit_of_seconds_holds(monkeypatch):
+def test_the_limit_of_seconds_holds(forking, monkeypatch):
     """For a call that does not end, and for calls that take long together."""
     monkeypatch.setattr(forked, "GRACE_S", 0.5)
     made, ended, _ = vary(call_with(wait_in_fork, (torch.ones(5, 2),)), vary_s=2.0)
@@ -523,7 +541,7 @@ def test_a_program_that_compiles_for_long_has_more_time(monkeypatch):
 
 def test_without_a_fork_the_process_itself_makes_the_calls(monkeypatch, capfd):
     """And is as it was before: values, gradients, generators, options, counters of the program."""
-    monkeypatch.setattr(forked, "can_fork", lambda _: False)
+    monkeypatch.setattr(forked, "can_fork", lambda *_: False)
     model = Normalised()
     compiled = torch.compile(model, backend="eager")
     state = []
@@ -607,7 +625,9 @@ def test_the_program_notices_nothing(tmp_path):
     recorded, timeline = run_program(tmp_path, 60.0)
     assert recorded.returncode == plain.returncode == 3
     assert recorded.stdout == plain.stdout
-    assert recorded.stderr == plain.stderr
+    # Of a build for CUDA torch says, with the time and the process, that there is no device.
+    stamp = re.compile(r"^(W\d+ )[\d:.]+ \d+ ", re.MULTILINE)
+    assert stamp.sub(r"\1", recorded.stderr) == stamp.sub(r"\1", plain.stderr)
     assert recorded.stderr.count("noted") == 6
     made = timeline.varied_calls
     assert {"size 700 → 1, own backend", "size 700 → 701, own backend"} <= {
@@ -723,8 +743,9 @@ def as_on_a_device(monkeypatch):
 
     monkeypatch.setattr(CallKeeper, "_find_device", find_device)
     monkeypatch.setattr(torch_api, "is_cuda_in_use", lambda _: True)
+    monkeypatch.setattr(torch.version, "cuda", None)  # no step is timed by its events
     monkeypatch.setattr(forked, "has_accelerator", lambda _: True)
-    monkeypatch.setattr(forked, "can_fork", lambda _: True)
+    monkeypatch.setattr(forked, "can_fork", lambda *_: True)
     monkeypatch.setattr(torch_replay, "copy_to_host", lambda _, its: its.detach().clone())
 
 

@@ -29,5 +29,5 @@ def test_what_is_run_exists(folder: Path) -> None:
     files = [word for _, command in stages for word in command if word.startswith("tests/")]
     assert files[0] == "tests/torch/test_torch_api.py"
     assert files[-1] == "tests/end_to_end/test_scenarios.py"
-    assert len(files) == 3 + len(matrix.PLAIN_RUN) + len(matrix.COSTS)
+    assert len(files) == 2 + len(matrix.PLAIN_RUN) + len(matrix.COSTS) + len(matrix.VALUES)
     assert all((matrix.ROOT / name).is_file() for name in files)

@@ -64,7 +64,7 @@ SETS_STATE = ("seed", "setstate")
 def watch_left_out_writes(callback: EffectListener) -> Remover | None:
     """Call `callback` with each operation in place that torch takes out of a graph with the floats
     it made constants: of a tensor without dimensions of float64 on the host, if nothing uses the
-    result. 2.13 does, 2.15 does not."""
+    result. 2.7 to 2.14 do, 2.15 does not."""
     writes: list[tuple[Any, str, str]] = []
 
     # Invariant: neither raises, and Dynamo compiles one frame at a time (`compile_lock`).
@@ -111,13 +111,16 @@ def _list_unused_writes(output: Any) -> list[tuple[Any, str, str]]:
 
 def watch_draws(callback: EffectListener) -> Remover | None:
     """Call `callback` with each draw from a `random.Random` of the program that goes on from the
-    state of this moment at every call of the graph (2.13 and 2.14; pytorch issue 145445), and with
-    each `seed` and `setstate` of one, by which the code sets that state itself."""
+    state of this moment at every call of the graph (up to 2.14; pytorch issue 145445; in 2.15 that
+    of `shuffle`, of `sample` and of what follows them), and with each `seed` and `setstate` of one,
+    by which the code sets that state itself."""
 
     def report_call(_: Any, generator: Any, tx: Any, name: str, *__: Any, **___: Any) -> None:
         with contextlib.suppress(Exception):  # of another torch
-            made: Any = () if name in ("getstate", *SETS_STATE) else tx.output.random_calls[-1:]
-            drawn = any("state" in function.__code__.co_freevars for function, *_ in made)
+            # Then each call of the graph ends with `setstate`, of the state that torch's own copy
+            # of the generator has after it is traced.
+            stored = tx.output.side_effects.is_modified(generator)
+            drawn = stored and name not in ("getstate", *SETS_STATE)
             if generator.source is not None and (drawn or name in SETS_STATE):
                 where = Location(tx.f_code.co_filename, tx.lineno, tx.f_code.co_name)
                 callback(_get_name(generator.source), name, drawn, where)

@@ -28,10 +28,18 @@ INTERRUPTED = "Ctrl-C"
 Send = Callable[[Any], object]
 
 
-def can_fork(torch: Any) -> bool:
-    """True if a fork of this process can run torch: no device was used but the CPU."""
+def can_fork(torch: Any, file: str) -> bool:
+    """True if a fork of this process can run torch, which one shows by way of a file."""
     # Autograd begins a thread for each device that there is, used or not; a fork has none of them.
-    return hasattr(os, "fork") and not has_accelerator(torch)
+    # A build for CUDA has such threads without a device, too, since fake tensors act as if it were.
+    if not hasattr(os, "fork") or has_accelerator(torch):
+        return False
+
+    def differentiate(send: Send) -> None:
+        with contextlib.suppress(RuntimeError):
+            send(torch.ones((), device="cpu", requires_grad=True).backward())
+
+    return bool(run_in_fork(differentiate, file, GRACE_S)[0])
 
 
 def has_accelerator(torch: Any) -> bool:

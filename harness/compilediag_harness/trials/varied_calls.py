@@ -1,7 +1,7 @@
 """Calls made again when the program is over, as they were and varied: what they return is compared
 with what another state of the program returns for the same.
 
-In a fork of the process, or in the process itself where an accelerator is in use; every call begins
+In a fork of the process, or in the process itself where a fork cannot run torch; every call begins
 in the state that the program ended in, but for small state, which is as the kept call found it.
 """
 
@@ -134,8 +134,8 @@ def _run(
                 if torch_replay.find_device_problem(torch) is None:
                     raise
 
-    if forked.can_fork(torch):
-        with contextlib.suppress(OSError, RuntimeError):
+    with contextlib.suppress(OSError, RuntimeError):
+        if forked.can_fork(torch, f"{folder}/tried"):
             return forked.run_in_fork(make_calls, f"{folder}/messages", limit_s)
     messages = list[Any]()
     try:
