@@ -178,7 +178,10 @@ def describe_needs(receipt: Receipt) -> str:
     if not seen.wanted:
         return ""
     if seen.wanted == seen.recompiles:
-        return ": wanted, one graph for each variant"
+        # Of what a recipe prevents it is not said that the program wants it.
+        cured = (f for f in receipt.findings if f.fix.recipe and f.severity != "info")
+        over = any(finding.rule.startswith("CD1") for finding in cured)
+        return ": over, each compiled once" if over else ": wanted, one graph for each variant"
     parts = ((seen.avoidable, "avoidable"), (seen.wanted, "wanted"), (seen.undecided, "undecided"))
     return ": " + ", ".join(f"{count} {name}" for count, name in parts if count)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from itertools import pairwise
 
 from compilediag.diagnosis.codes import get_code_info
@@ -36,7 +38,9 @@ def build_varied(receipt: Receipt, options: RenderOptions, *, complete: bool) ->
             acts.setdefault(act, []).append(row)
     # First what has another value in most graphs: what comes back needs only a few.
     ordered = sorted(acts.values(), key=lambda rows: -max(map(_count_values, rows)))
-    rows = [_build_row(members, options) for members in ordered]
+    frames = {row.frame: row.frame.function for row in receipt.compile.varied}
+    count = Counter(frames.values())
+    rows = [_build_row(members, options, count) for members in ordered]
     if not rows or (len(rows) < 2 and not complete):
         return []
     limit = len(rows) if complete else MAX_ROWS
@@ -55,7 +59,10 @@ def build_varied(receipt: Receipt, options: RenderOptions, *, complete: bool) ->
     ]
 
 
-def _build_row(members: list[VariedValue], options: RenderOptions) -> tuple[str, ...]:
+def _build_row(
+    members: list[VariedValue], options: RenderOptions, count: Mapping[str, int]
+) -> tuple[str, ...]:
+    """Build the row of an act. `count`: how many frames have a name."""
     row = next((row for row in members if not _is_condition(row)), members[0])
     names = dict.fromkeys(row.variable for row in members)
     alike = max(row.alike for row in members)
@@ -71,9 +78,13 @@ def _build_row(members: list[VariedValue], options: RenderOptions) -> tuple[str,
     place = ""
     if changer is not None:
         place = options.format_place(normalize_file(changer.file), changer.line, 20)
+    frame = row.frame
+    function = options.clean(normalize_function(frame.function), 40)
+    if count[frame.function] > 1:
+        function += f" ({options.format_place(normalize_file(frame.file), frame.line, 20)})"
     return (
         options.truncate(options.clean(name), max(options.width * 2 // 5, 16)),
-        options.clean(normalize_function(row.frame.function), 40),
+        function,
         "a condition on its size" if _is_condition(row) else shown,
         place,
     )

@@ -207,6 +207,21 @@ def test_a_limit_behind_a_break_lasts_as_well() -> None:
     assert head.more[0].startswith("f (resumed) stopped being compiled at step 8 of 12")
 
 
+@pytest.mark.parametrize(
+    ("recipe", "said"),
+    [
+        (None, ": wanted, one graph for each variant"),
+        ("mark_dynamic", ": over, each compiled once"),
+    ],
+)
+def test_what_a_recipe_prevents_is_not_called_wanted(recipe: str | None, said: str) -> None:
+    """Each was compiled once and served since; whether the program wants it is not known then."""
+    section = replace(MADE.compile, wanted=MADE.compile.recompiles, avoidable=0, undecided=0)
+    found = [replace(item, fix=replace(item.fix, recipe=recipe)) for item in MADE.findings]
+    head = build_headline(replace(MADE, compile=section, findings=tuple(found)))
+    assert head.sentence.endswith(said)
+
+
 def test_settings_that_only_may_help_are_not_said_to_cover_findings() -> None:
     """A candidate is for `fix` to try; "without an edit" is said of recipes."""
     candidates = (CandidateRecord(**LONG, value="1"), CandidateRecord(**LONG, value="2"))
@@ -300,6 +315,17 @@ def test_a_finding_shows_its_line_and_what_the_value_was() -> None:
         "       │     0 items → 1 items → 2 items → 3 items → 4 items → …",
         "     advice: allocate pos.pe at its largest size in __init__",
     ]
+
+
+def test_frames_of_one_name_are_told_apart_in_what_varied() -> None:
+    """A generator and a discriminator are both a `forward`."""
+    made = with_source("x = 1")
+    row, other = made.compile.varied
+    frame = replace(row.frame, file="gan.py", line=70)
+    section = replace(made.compile, varied=(row, replace(other, frame=frame)))
+    shown = render(replace(made, compile=section), RenderOptions(140))
+    assert "forward (model.py:7)" in shown
+    assert "forward (gan.py:70)" in shown
 
 
 @pytest.mark.parametrize(
