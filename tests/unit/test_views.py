@@ -324,7 +324,7 @@ def test_frames_of_one_name_are_told_apart_in_what_varied() -> None:
     frame = replace(row.frame, file="gan.py", line=70)
     section = replace(made.compile, varied=(row, replace(other, frame=frame)))
     shown = render(replace(made, compile=section), RenderOptions(140))
-    assert "forward (model.py:7)" in shown
+    assert "forward (model.py:13)" in shown
     assert "forward (gan.py:70)" in shown
 
 
