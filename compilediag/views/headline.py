@@ -292,8 +292,12 @@ def _describe_limit(finding: FindingRecord, receipt: Receipt) -> str:
         return title
     steps = receipt.steps
     of_all = f" of {steps.count:,}" if steps is not None and steps.count else ""
+    frames = {detail.frame for detail in receipt.compile.frames_detail}
+    name = normalize_function(place.function)
+    if sum(frame.function == place.function for frame in frames) > 1:
+        name += f" ({place.file.rpartition('/')[2]}:{place.line})"
     return (
-        f"{normalize_function(place.function)} stopped being compiled at step {finding.steps[0]}"
+        f"{name} stopped being compiled at step {finding.steps[0]}"
         f"{of_all} (recompile limit {limit}): since then every call that fits none of its graphs "
         "runs eager"
     )

@@ -328,6 +328,16 @@ def test_frames_of_one_name_are_told_apart_in_what_varied() -> None:
     assert "forward (gan.py:70)" in shown
 
 
+def test_which_of_two_frames_of_one_name_is_compiled_no_more() -> None:
+    """By its place: the line above the findings is all that a short screen shows of it."""
+    frame = MADE.compile.frames_detail[0]
+    other = replace(frame, frame=replace(frame.frame, file="gan.py", line=70))
+    section = replace(MADE.compile, frames_detail=(frame, other))
+    hit = at_limit(frame.frame.function)
+    head = build_headline(replace(MADE, compile=section, findings=(*MADE.findings, hit)))
+    assert head.sentence.startswith("forward (model.py:3) stopped being compiled at step 8")
+
+
 @pytest.mark.parametrize(
     ("values", "said"),
     [(("1e-05", "0.00012", "0.5"), "changes"), (("0 items", "1 item", "2 items"), "grows")],
