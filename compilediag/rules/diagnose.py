@@ -15,6 +15,7 @@ from compilediag.diagnosis.codes import BLIND, LIMIT, OUTLOOK, RECOMPILES, SEVER
 from compilediag.diagnosis.findings import CauseId, Finding, HasCaller, Rule, add_caller, make_place
 from compilediag.diagnosis.reconcile import Agreement
 from compilediag.receipt.schema.compiles import Need, Place
+from compilediag.receipt.schema.evidence import BreakEvidence
 from compilediag.rules import (
     caches,
     costs,
@@ -225,8 +226,13 @@ def _map_causes(findings: Iterable[Finding]) -> dict[str, set[int]]:
 
 
 def _list_caused(finding: Finding) -> set[str]:
-    is_cause = any(isinstance(part, CauseId) for part in finding.about)
-    return {*list_compile_ids(finding)} if is_cause else set()
+    """List the recompiles that a finding is a cause of: of a break those behind it alone, since the
+    compiles that broke have causes of their own."""
+    if not any(isinstance(part, CauseId) for part in finding.about):
+        return set()
+    if finding.rule.startswith(breaks.BREAKS):
+        return {*BreakEvidence.parse(finding.evidence).recompiles_behind}
+    return {*list_compile_ids(finding)}
 
 
 def _withdraw_recipes(findings: Sequence[Finding]) -> Iterator[Finding]:

@@ -4,15 +4,21 @@ what lasts first, and its counts, why it is blind, how the program ended, a trai
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
 
 from compilediag.diagnosis.codes import BLIND, EAGER, SIZES, WRONG
 from compilediag.receipt.finding_keys import normalize_function
-from compilediag.receipt.schema.compiles import FindingRecord, FrameDetail, mask_indices
+from compilediag.receipt.schema.compiles import (
+    FindingRecord,
+    FrameDetail,
+    GraphBreak,
+    mask_indices,
+)
 from compilediag.receipt.schema.evidence import AnyEvidence, GuardEvidence
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.timeline.compiles import parse_frame_id
 from compilediag.views.document import Kind
 from compilediag.views.format import format_percent, format_seconds, pluralize
 from compilediag.views.sentence import get_title
@@ -171,7 +177,10 @@ def describe_needs(receipt: Receipt) -> str:
     if not seen.wanted:
         return ""
     if seen.wanted == seen.recompiles:
-        return ": wanted, one graph for each variant"
+        # Of what a recipe prevents it is not said that the program wants it.
+        cured = (f for f in receipt.findings if f.fix.recipe and f.severity != "info")
+        over = any(finding.rule.startswith("CD1") for finding in cured)
+        return ": over, each compiled once" if over else ": wanted, one graph for each variant"
     parts = ((seen.avoidable, "avoidable"), (seen.wanted, "wanted"), (seen.undecided, "undecided"))
     return ": " + ", ".join(f"{count} {name}" for count, name in parts if count)
 
@@ -219,13 +228,12 @@ def _list_losses(receipt: Receipt) -> list[str]:
     """List what stays broken, as a recompile does not: a sentence each, the worst first."""
     findings = [finding for finding in receipt.findings if finding.severity != "info"]
     at_limit = [f for f in findings if f.rule == "CD152" and f.follows is None]
+    symptoms = [f for f in findings if f.rule == "CD152" and f.follows is not None]
     eager = [finding for finding in findings if finding.rule in EAGER - {"CD152"}]
     wrong = [get_title(finding) for finding in findings if finding.rule in WRONG]
     losses = [f"compiled code does not do what the code does: {wrong[0]}"] if wrong else []
-    for found, sentence in ((at_limit, _describe_limit), (eager, _describe_eager)):
-        if found:
-            more = f" (and {pluralize(len(found) - 1, 'more frame')})" if found[1:] else ""
-            losses.append(sentence(found[0], receipt) + more)
+    losses += _describe_first(at_limit, _describe_limit, receipt)
+    losses += _describe_first(eager, _describe_eager, receipt)
     # Other frames that ran eager are symptoms of breaks, which have the findings.
     count = receipt.compile.eager_fallbacks - receipt.compile.recompile_limit_hits
     eager_frames = [
@@ -248,8 +256,32 @@ def _list_losses(receipt: Receipt) -> list[str]:
     count = receipt.compile.graph_breaks - len(receipt.compile.breaks) + len(sites)
     if count > 0:
         named = _name_functions(site.function for site in sites) or "what is compiled"
-        losses.append(f"{pluralize(count, 'graph break')} in calls of {named}")
-    return losses + ([] if at_limit else _list_forecasts(receipt))
+        every = bool(sites) and all(_is_in_every_graph(site, receipt) for site in sites)
+        which = "every call" if every else "calls"
+        losses.append(f"{pluralize(count, 'graph break')} in {which} of {named}")
+    losses += _describe_first(symptoms, _describe_limit, receipt)
+    return losses + ([] if at_limit or symptoms else _list_forecasts(receipt))
+
+
+def _describe_first(
+    findings: Sequence[FindingRecord],
+    describe: Callable[[FindingRecord, Receipt], str],
+    receipt: Receipt,
+) -> list[str]:
+    """Describe the first of several findings, with how many more frames have one."""
+    more = f" (and {pluralize(len(findings) - 1, 'more frame')})" if findings[1:] else ""
+    return [describe(findings[0], receipt) + more] if findings else []
+
+
+def _is_in_every_graph(site: GraphBreak, receipt: Receipt) -> bool:
+    """True if no graph of the frames that broke there was compiled without breaking there; False
+    where the finding does not name them."""
+    found = next((finding for finding in receipt.findings if finding.id == site.finding), None)
+    broken = {*AnyEvidence.parse(found.evidence).compile_ids} if found is not None else set[str]()
+    frames = {parse_frame_id(compile_id) for compile_id in broken}
+    made = (event.compile_id for event in receipt.compile.events)
+    in_frames = {compile_id for compile_id in made if parse_frame_id(compile_id) in frames}
+    return bool(broken) and in_frames <= broken
 
 
 def _name_functions(names: Iterable[str]) -> str:
@@ -266,9 +298,14 @@ def _describe_limit(finding: FindingRecord, receipt: Receipt) -> str:
         return title
     steps = receipt.steps
     of_all = f" of {steps.count:,}" if steps is not None and steps.count else ""
+    frames = {detail.frame for detail in receipt.compile.frames_detail}
+    name = normalize_function(place.function)
+    if sum(frame.function == place.function for frame in frames) > 1:
+        name += f" ({place.file.rpartition('/')[2]}:{place.line})"
     return (
-        f"{place.function} stopped being compiled at step {finding.steps[0]}{of_all} (recompile "
-        f"limit {limit}): since then every call that fits none of its graphs runs eager"
+        f"{name} stopped being compiled at step {finding.steps[0]}"
+        f"{of_all} (recompile limit {limit}): since then every call that fits none of its graphs "
+        "runs eager"
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from compilediag.diagnosis.codes import REGISTER
+from compilediag.receipt.finding_keys import normalize_function
 from compilediag.receipt.schema.compiles import FindingRecord, mask_indices
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.receipt import Receipt
@@ -73,7 +74,7 @@ def _describe_used_graphs(finding: FindingRecord, receipt: Receipt) -> str:
     if not numbers:
         return ""
     named = f"finding{'s' if len(numbers) > 1 else ''} {join_words(numbers)}"
-    return f"{named} used up the {limit} graphs of {place.function}"
+    return f"{named} used up the {limit} graphs of {normalize_function(place.function)}"
 
 
 def _name_values(finding: FindingRecord) -> str:

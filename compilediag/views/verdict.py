@@ -63,9 +63,9 @@ def render(
     tail += render_measured(receipt, options, suffix, complete=complete)
     main = list_main_findings(receipt)
     # What replaces the settings of single findings that need the same variable.
-    exports = join_exports(finding for _, finding in main)
-    covered = sum(bool(finding.fix.candidates) for _, finding in main)
-    tail += [f"  {covered} of {len(main)} without an edit:"] if exports else []
+    cured = [finding for _, finding in main if finding.fix.recipe and finding.fix.candidates]
+    exports = join_exports(cured)
+    tail += [f"  {len(cured)} of {len(main)} without an edit:"] if exports else []
     tail += [options.paint(f"     {options.clean(line, 4096)}", "cyan") for line in exports]
     informed, followers = list_notes(receipt), list_followers(receipt)
     if informed and not complete:

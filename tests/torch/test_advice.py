@@ -294,3 +294,41 @@ def test_a_tensor_that_grows_keeps_a_graph_for_each_side_of_its_branch(tmp_path:
         after = load(tmp_path / "changed.py", changed).main()
     torch.testing.assert_close(after, before)
     assert len(recompiles()) == 1
+
+
+UNKNOWN_SIZE = """
+def positive(x):
+    {body}
+
+
+def step(x):
+    return positive(x * 2)
+
+
+def main():
+    compiled = torch.compile({compiled}, backend="eager")
+    return [compiled(torch.arange(n, dtype=torch.float32)) for n in (6, 9, 12)]
+"""
+
+
+def test_what_breaks_behind_a_break_in_an_eager_frame_is_not_known(tmp_path: Path) -> None:
+    """torch gives up a frame that breaks in a loop: the setting shows the next break, and is no
+    recipe."""
+    body = "for row in (x, x + 1):\n        x = x + row[row > 0].sum().item()\n    return x"
+    text = UNKNOWN_SIZE.format(body=body, compiled="step")
+    module = load(tmp_path / "case.py", HEAD + text)
+    with compilediag.watch() as seen:
+        module.main()
+    found = next(found for found in seen.findings if found.rule == "CD202")
+    assert found.fix.candidates
+    assert found.fix.recipe is None
+
+
+def test_a_break_is_no_cause_of_the_recompiles_that_met_it(tmp_path: Path) -> None:
+    """It causes those of the code behind it: a size is the one cause of the others."""
+    body = "return x[x > 3].sum() * 2"
+    text = UNKNOWN_SIZE.format(body=body, compiled="positive")
+    findings, _ = find_recompiles(tmp_path / "case.py", text)
+    (found,) = (found for found in findings if found.rule == "CD105")
+    assert found.fix.recipe is not None
+    assert "this alone" not in (found.fix.caveat or "")

@@ -55,7 +55,7 @@ class Runs:
     def run(
         self,
         _program: Program,
-        number: int,
+        folder: str,
         name: str,
         plan: TrialPlan,
         timeout_s: float | None,
@@ -68,6 +68,7 @@ class Runs:
         self.plans.append(plan)
         self.limits.append(timeout_s)
         self.kept.append(keep_caches)
+        number = int(Path(folder).name.partition("-")[0])
         return self.changed(number, trial(name, self.step_s[name]))
 
 

@@ -233,6 +233,25 @@ def test_changes_that_are_not_proved_together_are_certified_in_halves(runs: Runs
     assert format_env(made) == [line(N)]
 
 
+def test_what_is_proved_beside_others_stays_proved_where_it_needs_them(runs: Runs) -> None:
+    """The half without them shows no more than that."""
+    first = with_candidates(finding(), N)
+    third = with_candidates(finding(number="F3", variable="k"), "L['k']")
+    of = receipt(
+        *BEFORE.compile.events, again(3, cause("k", "F3")), findings=(first, SECOND, third)
+    )
+    runs.events, runs.needs, is_gone = of.compile.events, {"n": "nk"}, runs.is_gone
+
+    def comes_back(pair: Pair, event: Any, values: str) -> bool:
+        is_third = event.causes[0].variable == "k"
+        return is_gone(pair, event, values) and (not is_third or bool(pair.backend))
+
+    runs.is_gone = comes_back
+    results = run_campaign(campaign(of))
+    assert proofs(results) == [line(N), line(M), None]
+    assert results[0].proof.beside == ("F2", "F3")
+
+
 def test_halves_are_certified_within_the_time_of_four_runs(runs: Runs) -> None:
     made = campaign()
     execute = runs.execute

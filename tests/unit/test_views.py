@@ -21,6 +21,7 @@ from compilediag.receipt.schema.compiles import (
     CandidateRecord,
     ExcerptRecord,
     FindingRecord,
+    GraphBreak,
     Place,
     ProofFigure,
     ProofPoint,
@@ -193,6 +194,59 @@ def test_what_lasts_comes_before_what_it_cost(made: Receipt, sentences: list[str
     assert head.kind == "bad"
 
 
+def broke(function: str, *compile_ids: str) -> tuple[GraphBreak, FindingRecord]:
+    """A place where these compiles broke, with its finding."""
+    found = replace(MADE.findings[0], id="F9", rule="CD202", evidence={"compile_ids": compile_ids})
+    place = {"file": "model.py", "line": 3, "ownership": "user"}
+    about = {"gb_id": None, "category": None, "reason": "x", "count": len(compile_ids)}
+    return GraphBreak(**place, **about, function=function, finding="F9"), found
+
+
+@pytest.mark.parametrize(("whole", "which"), [(True, "every call"), (False, "calls")])
+def test_a_break_that_not_every_graph_has_is_not_in_every_call(whole: bool, which: str) -> None:
+    """A call that another graph of the frame serves does not break there."""
+    ids = [event.compile_id for event in MADE.compile.events]
+    site, found = broke("f", *(ids if whole else ids[:1]))
+    section = replace(MADE.compile, graph_breaks=1, breaks=(site,))
+    head = build_headline(replace(MADE, compile=section, findings=(*MADE.findings, found)))
+    assert head.sentence == f"1 graph break in {which} of f"
+
+
+def test_a_limit_behind_a_break_lasts_as_well() -> None:
+    """It follows from the break, which comes first, and its calls run eager until that is gone."""
+    rest = replace(at_limit("torch_dynamo_resume_in_f_at_3"), follows="F1")
+    section = replace(MADE.compile, graph_breaks=1)
+    head = build_headline(replace(MADE, compile=section, findings=(*MADE.findings, rest)))
+    assert head.sentence.startswith("1 graph break in ")
+    assert head.more[0].startswith("f (resumed) stopped being compiled at step 8 of 12")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "said"),
+    [
+        (None, ": wanted, one graph for each variant"),
+        ("mark_dynamic", ": over, each compiled once"),
+    ],
+)
+def test_what_a_recipe_prevents_is_not_called_wanted(recipe: str | None, said: str) -> None:
+    """Each was compiled once and served since; whether the program wants it is not known then."""
+    section = replace(MADE.compile, wanted=MADE.compile.recompiles, avoidable=0, undecided=0)
+    found = [replace(item, fix=replace(item.fix, recipe=recipe)) for item in MADE.findings]
+    head = build_headline(replace(MADE, compile=section, findings=tuple(found)))
+    assert head.sentence.endswith(said)
+
+
+def test_settings_that_only_may_help_are_not_said_to_cover_findings() -> None:
+    """A candidate is for `fix` to try; "without an edit" is said of recipes."""
+    candidates = (CandidateRecord(**LONG, value="1"), CandidateRecord(**LONG, value="2"))
+    first, second, *_ = MADE.findings
+    found = [
+        replace(item, fix=replace(item.fix, candidates=(candidate,)))
+        for item, candidate in zip((first, second), candidates, strict=True)
+    ]
+    assert "without an edit" not in render(replace(MADE, findings=tuple(found)))
+
+
 def test_a_limit_says_whose_recompiles_hit_it() -> None:
     """Since when it is hit stands in the verdict: the finding adds what used up the graphs."""
     event = next(event for event in MADE.compile.events if event.causes)
@@ -229,7 +283,8 @@ def test_what_follows_from_a_finding_is_one_line_below_it() -> None:
     assert line in render_markdown(made)
     assert line in render_notebook(made)
     limit = replace(at_limit("f"), id="F9", follows="F1")
-    head = build_headline(replace(made, findings=(*made.findings, limit)))
+    section = replace(made.compile, graph_breaks=1)
+    head = build_headline(replace(made, compile=section, findings=(*made.findings, limit)))
     assert "stopped being compiled" not in head.sentence
 
 
@@ -287,6 +342,16 @@ def test_frames_of_one_name_are_told_apart_by_their_lines() -> None:
     assert re.search(r"x +forward \(models/gan\.py:40\) ", shown)
 
 
+def test_which_of_two_frames_of_one_name_is_compiled_no_more() -> None:
+    """By its place: the line above the findings is all that a short screen shows of it."""
+    frame = MADE.compile.frames_detail[0]
+    other = replace(frame, frame=replace(frame.frame, file="gan.py", line=70))
+    section = replace(MADE.compile, frames_detail=(frame, other))
+    hit = at_limit(frame.frame.function)
+    head = build_headline(replace(MADE, compile=section, findings=(*MADE.findings, hit)))
+    assert head.sentence.startswith("forward (model.py:3) stopped being compiled at step 8")
+
+
 @pytest.mark.parametrize(
     ("values", "said"),
     [(("1e-05", "0.00012", "0.5"), "changes"), (("0 items", "1 item", "2 items"), "grows")],
@@ -339,7 +404,14 @@ def test_a_setting_is_one_line_to_copy() -> None:
     """However long: a line that we broke could not be pasted into a shell."""
     made = stored("findings")
     found = [
-        replace(item, fix=replace(item.fix, candidates=(CandidateRecord(**LONG, value=value),)))
+        replace(
+            item,
+            fix=replace(
+                item.fix,
+                recipe="first_call_eager",
+                candidates=(CandidateRecord(**LONG, value=value),),
+            ),
+        )
         for item, value in zip(made.findings, (f"L['{'n' * 90}']", "L['x']:0"), strict=False)
     ]
     made = replace(made, findings=tuple(found))

@@ -377,8 +377,11 @@ def list_capture_settings(finding: FindingRecord) -> Iterator[CandidateRecord]:
 
 
 def add_capture_recipe(finding: Finding) -> Finding:
-    """Make the setting for operators whose shape depends on data the recipe of their break."""
+    """Make the setting for operators whose shape depends on data the recipe of their break, where
+    torch went on tracing behind it: what else breaks in a frame that ran eager is not known."""
     if not finding.rule.startswith(BREAKS) or not finding.fix.candidates:
+        return finding
+    if BreakEvidence.parse(finding.evidence).ran_eager:
         return finding
     named = finding.fix.candidates[0]
     return replace_advice(finding, CAPTURED.fill(line=format_export(named.setting, named.value)))

@@ -87,7 +87,8 @@ def render_report(
     notes = [describe_ending(receipt), options.dot.join(figures), *list_trainer_notes(receipt)]
     series = sources.series
     shown, elsewhere = build_functions(receipt, options)
-    exports = join_exports(finding for _, finding in list_main_findings(receipt))
+    main = list_main_findings(receipt)
+    exports = join_exports(finding for _, finding in main if finding.fix.recipe)
     return render_page(
         assets,
         "report.html.j2",
