@@ -20,12 +20,7 @@ from packaging.version import Version
 from compilediag.diagnosis.causes.cause_group import Group
 from compilediag.diagnosis.causes.run_causes import RunCauses
 from compilediag.diagnosis.findings import CauseId, Finding
-from compilediag.receipt.schema.compiles import (
-    SETTING,
-    CandidateRecord,
-    FindingRecord,
-    FixRecord,
-)
+from compilediag.receipt.schema.compiles import SETTING, CandidateRecord, FindingRecord, FixRecord
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules import fixed_shapes, limits, modes, tensors, values

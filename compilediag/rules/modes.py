@@ -68,25 +68,16 @@ def _describe_mode(known: Facts) -> TitleAndAdvice:
 
 
 def _describe_optimizer(known: Facts) -> TitleAndAdvice:
-    group = known.group
-    kind, variable = group.kind, group.variable
-    if kind == "lr":
-        return "lr of the optimizer changed", LR_TENSOR
-    title, advice = f"{kind or 'a value'} of the optimizer changed", SAME_OPTIMIZER
-    values = list_values(group)
-    keyed = _DICT.search(variable) or any(map(_KEYS.fullmatch, values))
-    if kind is None and variable.endswith(".grad"):
-        title = "a parameter without gradient in the optimizer step"
-    elif kind is None and variable.endswith("param_groups"):
-        title = "parameter groups changed"
-    elif keyed and _STATE.search(variable):
-        title, advice = "optimizer state was created", FIRST_STATE
-    elif keyed and ".param_groups[" in variable:
-        title = "keys of a parameter group changed"
-    elif values and all(map(is_number, values)):
-        advice = NUMBER
-    first = not known.later and known.first_call is not None
-    return title, FIRST_CALL if first else advice
+    group, variable = known.group, known.group.variable
+    title, values = f"{group.kind or 'a value'} of the optimizer changed", list_values(group)
+    if group.kind == "lr":
+        return title, LR_TENSOR
+    if not known.later and known.first_call is not None:
+        return title, FIRST_CALL
+    if _DICT.search(variable) or any(map(_KEYS.fullmatch, values)):
+        return title, FIRST_STATE if _STATE.search(variable) else SAME_OPTIMIZER
+    numbers = bool(values) and all(map(is_number, values))
+    return title, NUMBER if numbers and not variable.endswith("param_groups") else SAME_OPTIMIZER
 
 
 def _describe_unknown(known: Facts) -> TitleAndAdvice:

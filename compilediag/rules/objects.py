@@ -16,7 +16,7 @@ from compilediag.diagnosis.causes.cause_group import Group
 from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.guards.source import format_variable, parse_path
 from compilediag.receipt.schema.evidence import GuardEvidence
-from compilediag.rules.facts import Facts, is_held_by_package, is_of_hook
+from compilediag.rules.facts import Facts, is_of_hook
 from compilediag.rules.make_finding import Advice, make_finding, pick
 from compilediag.rules.recompiles import RecompileRule, TitleAndAdvice
 from compilediag.rules.rule import list_compile_ids
@@ -82,19 +82,6 @@ def describe_hook(known: Facts) -> Advice | None:
 def _describe_captured(known: Facts) -> TitleAndAdvice:
     advice = FIRST_CALL if not known.later and known.first_call is not None else CONTAINER
     return "closure container", describe_hook(known) or advice
-
-
-def _describe_argument(known: Facts) -> TitleAndAdvice:
-    group = known.group
-    keyed = group.kind in ("members", "missing", "keys") or (
-        group.kind == "length" and "key" in f"{group.first.expected}{group.first.actual}"
-    )
-    title = "container argument of another length"
-    if is_held_by_package(group):
-        title = "container of a package with other keys"
-    elif keyed or group.kind == "type":
-        title = f"container argument {'with other keys' if keyed else 'of another type'}"
-    return title, SAME_STRUCTURE
 
 
 def _describe_object(known: Facts) -> TitleAndAdvice:
@@ -238,13 +225,12 @@ def find_lost_effects(timeline: Timeline) -> Iterable[Finding]:
 
 RULES = (
     RecompileRule("CD102", _describe_captured),
-    RecompileRule("CD108", _describe_argument, (describe_keywords,)),
+    RecompileRule(
+        "CD108", lambda _: ("container argument changed", SAME_STRUCTURE), (describe_keywords,)
+    ),
     RecompileRule("CD110", _describe_object),
     RecompileRule("CD112", lambda _: ("same code, another backend object", ONE_BACKEND)),
     RecompileRule("CD113", lambda _: ("inputs alias differently", DISTINCT)),
     RecompileRule("CD114", lambda _: ("argument is None in some calls", OPTIONAL)),
     RecompileRule("CD115", lambda _: ("number of hooks changed", HOOKS_BEFORE)),
 )
-
-
-# --- changes ------------------------------------------------------------------------------------

@@ -7,13 +7,7 @@ from collections.abc import Iterator, Mapping
 from compilediag.diagnosis.causes.cause_group import Group
 from compilediag.diagnosis.guards.checks import parse_dispatch_keys
 from compilediag.rules.changes import ProgramChange
-from compilediag.rules.facts import (
-    Facts,
-    infer_memory_format,
-    is_field_of_argument,
-    list_values,
-    parse_strides,
-)
+from compilediag.rules.facts import Facts, infer_memory_format, list_values, parse_strides
 from compilediag.rules.fix_context import FixContext, parse_argument, propose_call_changes
 from compilediag.rules.make_finding import Advice
 from compilediag.rules.objects import FIRST_CALL
@@ -63,17 +57,10 @@ _ASPECTS = {"stride": "layout", "parameter": "kind of parameter", "grad": "state
 
 
 def _describe_held(known: Facts) -> TitleAndAdvice:
-    group = known.group
     # Created, and then grown, is grown.
-    grown = any(cause.kind == "shape" for cause in group.causes)
+    grown = any(cause.kind == "shape" for cause in known.group.causes)
     filled = not grown and not known.later and known.first_call is not None
-    if is_field_of_argument(group):
-        title = "tensor in an argument object created or grown"
-    elif group.kind == "companion":
-        title = "lazily filled cache"
-    else:
-        title = f"lazily {'created' if group.kind == 'created' and not grown else 'grown'} buffer"
-    return title, FIRST_CALL if filled else GROWN
+    return "lazily created or grown tensor", FIRST_CALL if filled else GROWN
 
 
 def _describe_metadata(known: Facts) -> TitleAndAdvice:

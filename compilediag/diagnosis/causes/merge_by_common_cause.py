@@ -14,12 +14,7 @@ from dataclasses import replace
 from itertools import combinations
 
 from compilediag.diagnosis.causes.behind_breaks import BehindBreaks, get_whole_function
-from compilediag.diagnosis.causes.cause_group import (
-    APART,
-    Group,
-    add_values,
-    find_changed_dims,
-)
+from compilediag.diagnosis.causes.cause_group import APART, Group, add_values, find_changed_dims
 from compilediag.diagnosis.codes import VALUES, get_code_info
 from compilediag.diagnosis.findings import Cause, CommonCause
 from compilediag.receipt.schema.compiles import mask_indices

@@ -279,7 +279,7 @@ def propose_joint_sources(context: FixContext) -> Iterator[ProgramChange]:
             grows += [source] if source is not None else []
     value = join_values((SOURCES, source) for source in (*grows, *every)).get(SOURCES, "")
     if value and set(value.split(",")) != {entry for listed in own for entry in listed.split(",")}:
-        yield changes.make_sources_change(value, _EVERY_NAMESAKE, left=int(bool(grows)))
+        yield changes.make_variable_change(SOURCES, value, _EVERY_NAMESAKE, left=int(bool(grows)))
 
 
 def _list_sources(finding: FindingRecord) -> list[str]:

@@ -4,8 +4,6 @@ tensor anew keeps one graph for each of its sides."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-
 from packaging.version import Version
 
 from compilediag.diagnosis.causes.cause_group import find_changed_dims
@@ -61,7 +59,8 @@ def describe_growth(known: Facts, version: Version | None) -> Advice | None:
     if len(branches) > 1:  # each keeps a graph for each of its sides
         return None
     held = created or any("." in size for size in sizes)
-    if not sizes or not held or not all(map(LISTABLE.fullmatch, _cut(sizes))):
+    listable = all(LISTABLE.fullmatch(size.partition(":")[0]) for size in sizes)
+    if not sizes or not held or not listable:
         return None
     advice = GROWING.fill(line=format_export(SOURCES, ",".join(sorted(sizes))))
     if not created:
@@ -73,7 +72,3 @@ def describe_growth(known: Facts, version: Version | None) -> Advice | None:
     return Advice(
         f"{advice.fix}, and {first.fix}", f"{advice.caveat}; {first.caveat}", advice.recipe
     )
-
-
-def _cut(sizes: Iterable[str]) -> Iterator[str]:
-    return (size.partition(":")[0] for size in sizes)
