@@ -1,9 +1,5 @@
 """The marker `compile_baseline`: judges a test by its configuration in the checked-in baseline, or
-writes it there.
-
-With pytest-xdist the workers judge, and hand what is to be written to the controller, which alone
-writes, once, at the end of the session.
-"""
+writes it there. Workers of pytest-xdist hand what is to be written to the controller."""
 
 from __future__ import annotations
 

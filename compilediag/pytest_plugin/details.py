@@ -1,8 +1,4 @@
-"""Details behind the counts of a receipt, as lines of text: causes, breaks, frames, compiles.
-
-Text of the program under test goes through `views.text.clean`; only what is longer than a terminal
-can bear is cut.
-"""
+"""Details behind the counts of a receipt, as lines of text: causes, breaks, frames, compiles."""
 
 from __future__ import annotations
 

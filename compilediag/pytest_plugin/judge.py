@@ -1,9 +1,5 @@
-"""Judges a test, or a block of it, on its receipt: counts, the lines behind them, markers. Pure.
-
-In a block nothing may compile, or counts are exact. What was known before it (the process, torch,
-its settings, the steps) stays. A recompile belongs to the block in which its compile ended, with
-the `Recompiled` event before it.
-"""
+"""Judges a test, or a block of it, on its receipt: counts, the lines behind them, markers. A
+recompile belongs to the block in which its compile ended, with the `Recompiled` event before it."""
 
 from __future__ import annotations
 

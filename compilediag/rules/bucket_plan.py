@@ -1,9 +1,5 @@
-"""Buckets for the sizes in a receipt: per callable, beside the usual rules of thumb, and as the
-code that a program needs.
-
-The invocations in the receipt give the sizes with their counts; where there are none, the
-recompiles give the sizes alone. Pure.
-"""
+"""Buckets for the sizes in a receipt, beside the usual rules of thumb, and as code. The invocations
+give the sizes with their counts; where there are none, the recompiles give the sizes alone."""
 
 from __future__ import annotations
 

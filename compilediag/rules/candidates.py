@@ -1,13 +1,10 @@
-"""Settings and changes that may remove a finding, the cheapest first.
+"""Settings and changes that may remove a finding, the cheapest first: variables of the environment,
+options of torch, what is done at the call, and edits of the program.
 
-They are variables of the environment, options of torch's configuration, what is done at the call,
-and edits of the program.
-
-A setting or change stands in its family only where it was seen to work for that kind of value and
-version of torch (`tests/end_to_end/test_levers.py` follows each setting); whether it works in this
-program is what a trial shows. Options that drop guards are none. What was tried without effect:
-dynamic sources for floats, bools, strings and strides; `dynamic=True` for ints of modules and
-globals; overriding `recompile_limit` for single frames.
+Each was seen to work for its kind of value and version of torch (by `test_levers.py`); whether it
+does here, a trial shows. Options that drop guards are none. Without effect: dynamic sources for
+floats, bools, strings and strides; `dynamic=True` for ints of modules and globals;
+`recompile_limit` for single frames.
 """
 
 from __future__ import annotations

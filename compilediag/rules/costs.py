@@ -1,9 +1,6 @@
-"""Compile time where something can be done about it (CD601 to CD604), the time that guards take
-(CD621), and ranks that compile while the others wait for them in the next collective (CD641).
-
-What makes compiling long is for information: a program that compiles long is not wrong. Kernels
-that are built or tuned are counted apart: equal ones are built once, however often a graph has one.
-"""
+"""Compile time where something can be done about it (CD601 to CD604: notes, since a program that
+compiles long is not wrong), the time that guards take (CD621), and ranks that compile while the
+others wait for them in the next collective (CD641)."""
 
 from __future__ import annotations
 

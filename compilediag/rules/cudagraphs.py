@@ -1,8 +1,5 @@
 """CUDA graphs that torch left out or that were read too late, from its messages (CD401, CD404), and
-those that are recorded again and again (CD402, CD403, CD405), as the harness counted them.
-
-Without a CUDA device torch leaves out every graph: then nothing is reported.
-"""
+those that are recorded again and again (CD402, CD403, CD405), as the harness counted them."""
 
 from __future__ import annotations
 

@@ -1,9 +1,5 @@
 """A finding with what changes are made from (`FixContext`): the calls of the program's own by which
-its function was compiled, and something else that these pass for an argument.
-
-A function that writes into its argument would write into a copy: it is looked at in each trial, and
-such a change counts as not applied.
-"""
+its function was compiled, and something else that these pass for an argument."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
 """Containers, objects and optional arguments that changed, and which of several objects was passed
 (CD102, CD108, CD110, CD112 to CD115); what changed and no guard sees (CD119), or no graph does
-(CD652).
-
-What may be tried: an argument that some calls lack (a mask that hides nothing: what it does in the
-function the trial shows), and hooks."""
+(CD652)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
 """Turns the causes of all counted recompiles into findings: one mechanism for all families.
 
-Causes with one rule, variable and blamed function are one finding, over all steps and processes; so
-are causes that one line of the program set off, their common cause: they are its parts. The seconds
-of a recompile go to its primary cause: nobody measured how much of them another cause would have
-cost alone.
+Causes with one rule, variable and blamed function are one finding; causes that one line of the
+program set off are parts of one. The seconds of a recompile go to its primary cause.
 """
 
 from __future__ import annotations

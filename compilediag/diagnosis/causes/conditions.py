@@ -1,9 +1,6 @@
 """False guards of cache entries, classified and without their consequences; the nearest entry.
-
-A `Condition` has everything decided about one: family, variable, expected, actual. Under autocast
-every tensor guard is false; below an object of another type every attribute is missing. Counting
-such consequences would hide the cause and choose the wrong entry.
-"""
+Under autocast every tensor guard is false, below an object of another type every attribute: these
+would hide the cause and choose the wrong entry."""
 
 from __future__ import annotations
 
@@ -198,14 +195,10 @@ def drop_consequences(conditions: Sequence[Condition]) -> tuple[Condition, ...]:
 
 
 def select_nearest(entries: Iterable[Sequence[Condition]]) -> Sequence[Condition]:
-    """Select the entry that the fewest common causes keep from fitting.
-
-    Of equals that with the most values that no entry accepts, which nothing was compiled for, then
-    that with the fewest conditions, then the first, the most recently used. Where each of its
-    values is accepted by some entry, they are no reason by themselves: then the nearest of the
-    entries that found a new value. Entries compiled for another instance only count when there is
-    none of this instance, or none of them found a new value.
-    """
+    """Select the entry that the fewest common causes keep from fitting; of equals that with the
+    most values that no entry accepts, then the fewest conditions, then the most recently used.
+    Where each of its values is accepted by some entry, the nearest of those that found a new value.
+    Entries of another instance count only where those of this one decide nothing."""
     candidates = [entry for entry in entries if entry]
     own = select_this_instance(candidates)
     best = min(own, key=_compute_distance, default=())

@@ -1,9 +1,7 @@
 """Merges causes with a common cause into one group: the root first, then what follows from it.
 
-A batch of another length changes all its tensors alike, in the compiled function and in what it
-calls; a number is guarded in two ways; a call such as `model.set_adapter("de")` sets a name and
-flips flags. Causes that only happen to change at the same time stay apart: what has a common cause
-changes in the same recompiles, or step, by the same line or by the same amount.
+What has a common cause changes in the same recompiles, or step, by the same line or by the same
+amount, as all tensors of a batch do; what only happens to change at the same time stays apart.
 """
 
 from __future__ import annotations

@@ -1,17 +1,9 @@
 """The causes of every recompile of a run, found once and grouped by what is the same cause.
 
-The stage between a Timeline and its findings: rules, receipts, ranks and the pytest plugin read it;
-none of them works out a cause again.
-
-All causes of one recompile are every guard of the nearest cache entry that had to be true. The
-process knows for each guarded source whether some cache entry accepts its present value, so what
-was new is known: values that no entry accepts, or that none accepts together. One leaf guards all
-of a tensor and one all of torch's global state: a part of those is known where some entry has
-nothing against that part.
-
-A module that grows a buffer often remembers its length: `self.seq_len` beside `self.table`. Both
-guards fail, sometimes the int alone, once the buffer's size is dynamic; the cause is one. An
-unrelated attribute of the same object stays a cause of its own.
+Causes of one recompile are every guard of the nearest cache entry that had to be true. What was new
+is known too: values that no entry accepts, or that none accepts together. Of a leaf that guards all
+of a tensor, or all of torch's state, a part is known where some entry has nothing against it. A
+buffer that grows and the int that remembers its length (`self.seq_len`) are one cause.
 """
 
 from __future__ import annotations
@@ -245,12 +237,9 @@ def _list_false(entry: EntryDiff) -> frozenset[Hashable]:
 def explain_recompile(
     recompile: Recompile, worlds: tuple[str, frozenset[str]] = ("", frozenset())
 ) -> Explanation:
-    """Explain a recompile: its causes, and the cache entries they were found in. `worlds`: as
-    `find_other_worlds` gives it.
-
-    They come from the guards evaluated in the process; where those are missing or incomplete
-    (`problem`), from torch's printed reasons, with confidence "text".
-    """
+    """Explain a recompile, by the guards evaluated in the process; where those are missing or
+    incomplete (`problem`), by torch's printed reasons, with confidence "text". `worlds`: as
+    `find_other_worlds` gives it."""
     entries, reasons, frame = recompile.entries, recompile.reasons, recompile.frame
     if entries and recompile.problem is None:
         conditions = mark_known_parts([list_conditions(entry, reasons, frame) for entry in entries])

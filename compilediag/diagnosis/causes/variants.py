@@ -1,9 +1,8 @@
 """Recompiles that make a wanted variant, that can be avoided, or of which neither was seen.
 
-A wanted variant is one graph of a few: for a mode, phase, bucket, shape or dtype. It was compiled
-once, its guards held in a later call, and the program is through with compiling for what changed.
-A value that the program's objects hold must come back, too: one that moves on for good, as a table
-that grows or an attribute that is filled, is no variant of anything.
+A wanted variant was compiled once, its guards held in a later call, and the program is through with
+compiling for what changed. A value that the program's objects hold must come back, too: one that
+moves on for good, as a table that grows, is no variant of anything.
 """
 
 from __future__ import annotations

@@ -1,10 +1,6 @@
-"""The sizes that a compiled frame serves, from the guards that torch built, with the condition that
-refuses others.
-
-They are those of calls that are like the one it was compiled for last, in all but these sizes: how
-each older cache entry stood to that call was recorded when torch asked it. What does not follow
-from the recorded guards is not listed.
-"""
+"""The sizes that a compiled frame serves in calls like the one it was compiled for last, from the
+guards that torch built, with the condition that refuses others. What does not follow from the
+recorded guards is not listed."""
 
 from __future__ import annotations
 

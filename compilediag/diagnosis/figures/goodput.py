@@ -177,12 +177,7 @@ def build_goodput_section(
     timeline: Timeline, wall_s: float | None, *, complete: bool
 ) -> GoodputSection | None:
     """Build the goodput section, in seconds; None when there was neither a wall time nor an event.
-
-    Args:
-        timeline: the run.
-        wall_s: the parent's measure of the whole run.
-        complete: the parent saw it end in an orderly way.
-    """
+    `complete`: the parent saw the run end in an orderly way."""
     if not timeline.can_observe("steps"):
         return None  # a trace of compiles does not show where the rest of the time went
     ended = find_lead_process(timeline)

@@ -1,9 +1,7 @@
 """Calls of compiled callables by step, the work that the run did, and padding to fixed sizes.
 
-Of what runs at fixed sizes: calls, padding, its proof, and what as many sizes would have padded,
-had they been chosen for the calls that came. A step counts where all calls were recorded one by
-one: not where it was not sampled. Samples are the leading sizes of the first tensors of the calls:
-two runs that agree in them have done the same work.
+A step counts where all calls were recorded one by one. Samples are the leading sizes of the first
+tensors of the calls: two runs that agree in them have done the same work.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
 """Parses a guard's source into a path, and formats it as the user would write the variable.
 
-A path is a root name and the hops from it, read without running anything; its name is as in
-"pos.pe", "capture", "d['k']". Sources come in two notations, `L['self']._buffers['pe']` from the
-guard tree and `self._buffers['pe']` in printed reasons; torch 2.7 writes `dict.__getitem__(d, k)`
-for `d[k]`. All give the same GuardPath. Text that is no source gives None, never an error.
+Sources come in two notations, `L['self']._buffers['pe']` from the guard tree and
+`self._buffers['pe']` in printed reasons; torch 2.7 writes `dict.__getitem__(d, k)` for `d[k]`. Text
+that is no source gives None, never an error.
 
-What lies below a module is written as in `named_buffers()` and `state_dict`, without the `self`
-in front: "pos.pe"; a numbered child by its container: "Sequential[1].scale". A plain attribute of
-the root keeps its root: "self.count", "cfg.flag". What a function captured goes by the name of its
-free variable. Facts of the live process come first.
+What lies below a module is written as in `named_buffers()`: "pos.pe"; a numbered child by its
+container: "Sequential[1].scale"; an attribute of the root with its root: "self.count"; what a
+function captured by the name of its free variable. Facts of the live process come first.
 """
 
 from __future__ import annotations

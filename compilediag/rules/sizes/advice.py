@@ -91,13 +91,9 @@ _CONDITIONS = {
 
 
 def _describe_size(known: Facts) -> TitleAndAdvice:
-    """Describe what to do about sizes that changed, from what the recompiles show.
-
-    A mark makes a dimension dynamic from the first call on, unless the graph makes the size a
-    constant (a loop over it, a number computed from it): torch has then compiled a second size
-    although it took the dimension for dynamic. Under `dynamic=False` that shows nothing. 0 and 1
-    are always constants.
-    """
+    """Describe what to do about sizes that changed: a mark makes a dimension dynamic from the first
+    call on, unless the graph makes the size a constant. Under `dynamic=False` a second compile does
+    not show that."""
     group = known.group
     title = f"tensor argument{'s' if group.together else ''} of another size"
     if group.planned:

@@ -1,8 +1,5 @@
-"""Changes that may remove recompiles for sizes: marks, dynamic sources, unbacked sizes.
-
-A line that marks a tensor is followed literally: what the call itself computes is assigned to a
-variable first, because a mark belongs to one tensor object.
-"""
+"""Changes that may remove recompiles for sizes: marks, dynamic sources, unbacked sizes. What a call
+computes is assigned to a variable first: a mark belongs to one tensor object."""
 
 from __future__ import annotations
 
