@@ -72,15 +72,11 @@ def render_attempts(run: WatchResult) -> list[str]:
     compiles = run.timeline.compiles
     frames = [make_record(FrameName, compile_.frame) for compile_ in compiles]
     named, _ = sanitize(frames, Redactor(), list_working_directories(run.timeline))
-    return [_format_attempt(compile_, name) for compile_, name in zip(compiles, named, strict=True)]
+    return [format_attempt(compile_, name) for compile_, name in zip(compiles, named, strict=True)]
 
 
-def render_compiles(events: Iterable[CompileEvent]) -> list[str]:
-    """Render every compile that ended with code."""
-    return [_format_attempt(event, event.frame) for event in events]
-
-
-def _format_attempt(compile_: Compile | CompileEvent, frame: FrameName) -> str:
+def format_attempt(compile_: Compile | CompileEvent, frame: FrameName) -> str:
+    """Format one attempt to compile, on one line."""
     what = f"{clean(compile_.compile_id, limit=40)} {_KINDS.get(compile_.kind, compile_.kind)}"
     where = _format_location(frame)
     return f"{what} · {where} · step {compile_.step} · {format_seconds(compile_.seconds)}"

@@ -49,7 +49,9 @@ def merge_by_common_cause(
     merged = _merge_indices(merged)
     merged.sort(key=lambda group: (group.changed != "tensor", -len(group.recompiles)))
     merged = _attach_followers(
-        merged, _has_one_writer, lambda group, tensor: _is_set_with(group, tensor, values)
+        merged,
+        lambda group: len({(writer.file, writer.function) for writer, _ in group.writers}) == 1,
+        lambda group, tensor: _is_set_with(group, tensor, values),
     )
     return sorted(merged, key=lambda group: order[group.id])
 
@@ -340,10 +342,6 @@ def collect_values(
                     pairs = (entry_id, cause.expected), (event.compile_id, cause.actual)
                     add_values(values.setdefault((frame, cause.variable), {}), pairs)
     return values
-
-
-def _has_one_writer(group: Group) -> bool:
-    return len({(writer.file, writer.function) for writer, _ in group.writers}) == 1
 
 
 def _is_set_with(group: Group, tensor: Group, values: ValuesByGraph) -> bool:
