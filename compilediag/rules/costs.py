@@ -407,11 +407,8 @@ def _find_waits(timeline: Timeline, by_rank: Mapping[int, Sequence[Compile]]) ->
 
 
 def _measure_wait(step: int | None, seconds: Mapping[int, float]) -> Wait | None:
-    """Measure the wait for ranks that compile longest; None where nobody waits long, or is alone.
-
-    Returns:
-        As `slow` the ranks above the middle between most and least seconds, the others as waiting.
-    """
+    """Measure the wait for ranks that compile longest: those above the middle between most and
+    least seconds; None where nobody waits long, or is alone."""
     if len(seconds) < 2:
         return None
     most, least = max(seconds.values()), min(seconds.values())

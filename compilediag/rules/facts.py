@@ -215,11 +215,8 @@ def is_held_by_package(group: Group) -> bool:
 
 
 def get_passed_arguments(group: Group, variable: str) -> tuple[str, dict[str, str]]:
-    """Get the variable as guards name it, and what the first recompile's call passes.
-
-    Returns:
-        The path ("x", "data.x"), and the expressions passed by parameter; empty without a call.
-    """
+    """Get the variable as guards name it ("x", "data.x"), and the expressions that the first
+    recompile's call passes by parameter; empty without a call."""
     call = group.recompiles[0].entered_at
     sources = {part.variable: part.first.source for part in group.parts}
     # Calls are bound to the parameters of what was compiled, as guards name them: a variable may
@@ -246,11 +243,8 @@ def parse_strides(text: str) -> list[int]:
 
 
 def infer_memory_format(strides: str) -> str | None:
-    """Infer the memory format of a tensor of 4 or 5 dimensions whose channels are innermost.
-
-    Returns:
-        The name in torch, "channels_last"; None for any other layout.
-    """
+    """Infer torch's name of the memory format of a tensor whose channels are innermost,
+    "channels_last"; None for any other layout."""
     numbers = parse_strides(strides)
     names = {4: "channels_last", 5: "channels_last_3d"}
     order = [*numbers[:1], *numbers[2:], *numbers[1:2]]

@@ -38,8 +38,6 @@ class Condition:
     """The user's line, of the process or of the printed reason."""
     position: int
     """In guard order."""
-    line_text: str | None = None
-    """The source text of `place`."""
     novel: bool | None = None
     """No cache entry accepts the present value; None where that is not known."""
 
@@ -141,9 +139,8 @@ def make_condition(
         hint = false.hint or (own.hint if own else None)
         in_torch = frame is not None and classify_ownership(frame.file) == "torch"
         variable = format_variable(guard.variable_path, false.facts, hint, in_torch=in_torch)
-    text = false.line_text or (own.user_line if own else None)
     return Condition(
-        *(false, guard, decision, variable, expected, actual, place, position, text), false.novel
+        false, guard, decision, variable, expected, actual, place, position, novel=false.novel
     )
 
 
@@ -347,8 +344,6 @@ def _find_absent_member(condition: Condition, path: GuardPath) -> GuardPath | No
 
 def _is_positional(path: GuardPath, depth: int) -> bool:
     """True if the hop at `depth` takes a member by position, which a new length or order moves."""
-    if len(path.hops) <= depth:
-        return False
     hop = path.hops[depth]
     by_index = hop.text.lstrip("-").isdigit() or hop.text.startswith("list(dict.keys(")
     return hop.kind == "key" or (hop.kind == "item" and by_index)

@@ -204,9 +204,9 @@ def list_causes(recompile: Recompile) -> tuple[Cause, ...]:
 def find_other_worlds(
     recompile: Recompile, asked: Mapping[CompileId, Recompile]
 ) -> tuple[str, frozenset[str]]:
-    """Find the entry that served the last call of the frame, and the entries of whose false guards
-    none has changed since: they were compiled in another world, and are no measure of what changed
-    now. "" where the last one is not known. `asked`: every recompile of the run."""
+    """Find the entry that served the last call of the frame ("" where it is not known), and those
+    of whose false guards none has changed since: compiled in another world, they are no measure of
+    what changed now. `asked`: every recompile of the run."""
     first = parse_reasons(recompile.reasons[0])[:1] if recompile.reasons else ()
     last = first[0].compile_id if first else None
     false = {entry.compile_id: _list_false(entry) for entry in recompile.entries}
@@ -340,7 +340,6 @@ def _make_cause(condition: Condition, *, primary: bool = False) -> Cause:
         primary=primary,
         writers=seen or false.writers,
         confidence=confidence,
-        line_text=condition.line_text,
         novel=condition.novel,
         own=false.own,
         branched_on=false.branched_on,
@@ -368,7 +367,6 @@ def _combine(conditions: Sequence[Condition]) -> Cause:
         actual=", ".join(part.value for part in parts),
         location=location,
         writers=tuple(dict.fromkeys(writer for part in parts for writer in part.writers)),
-        line_text=next((part.line_text for part in parts if part.location == location), None),
         parts=parts,
         novel=False,
     )

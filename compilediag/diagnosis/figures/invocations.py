@@ -301,12 +301,9 @@ def _make_padding_record(checked: PaddingChecked) -> PaddingRecord:
 
 
 def plan_padding(fixed_shape: FixedShapeRun) -> PlannedPadding | None:
-    """Plan as many other sizes for the calls that came, and count what those would run in them.
-
-    None where it cannot be known: without a call, with more than two axes, and where the program
-    gave a cost of its own, which padding does not follow. A large batch that was split counts as
-    the calls it became; fewer of them may be needed.
-    """
+    """Plan as many other sizes for the calls that came, and count what those would run in them;
+    None without a call, with more than two axes, and where the program gave a cost of its own. A
+    large batch that was split counts as the calls it became."""
     if fixed_shape.priced or not fixed_shape.real:
         return None
     if len(fixed_shape.buckets) == 1:

@@ -33,12 +33,7 @@ def list_key_parts(
 ) -> tuple[str, ...]:
     """List lines as `0/0 forward: input 0 of the graph = torch.float32, … (3f9ab2c1)`, sorted: each
     component of each key, and each setting of the compiler once. Equal lines are equal values.
-
-    Args:
-        caches: of the processes of one rank; of a torch or a cache that does not record of what a
-            key is made there are no lines.
-        names: of compiles, by compile id and epoch.
-    """
+    `caches`: of the processes of one rank; `names`: of compiles, by compile id and epoch."""
     lines: set[str] = set()
     for part in caches:
         for components in (part.settings or {}).values():
