@@ -40,16 +40,11 @@ INFERENCE_TENSOR = Advice(
 )
 
 _TITLES: Mapping[str | None, str] = {
-    "dtype": "tensor of another dtype",
-    "stride": "tensor of another layout",
-    "device": "tensor on another device",
-    "rank": "tensor of another rank",
     "requires_grad": "tensor with another requires_grad",
     "inference": "inference tensor",
     "parameter": "parameter changed",
     "conjugate": "conjugated tensor",
     "grad": "gradient present or missing",
-    "type": "tensor of another type",
     "subclass": "tensor subclass",
     "identity": "another tensor at a static address",
 }
@@ -66,14 +61,14 @@ def _describe_held(known: Facts) -> TitleAndAdvice:
 def _describe_metadata(known: Facts) -> TitleAndAdvice:
     group = known.group
     kind, first = group.kind, group.first
-    title = _TITLES.get(kind, "tensor metadata changed")
+    aspect = _ASPECTS.get(kind or "", kind if kind in ("dtype", "device", "rank") else "type")
+    title = _TITLES.get(kind, f"tensor of another {aspect}")
     if kind == "parameter" and (first.expected or "").startswith("requires_grad"):
         title = "parameter frozen or released"
     if kind == "requires_grad":
         return title, GRADIENT_OF_INPUT
     if kind == "inference" and "ADInplaceOrView" not in parse_dispatch_keys(first.expected or ""):
         return "inference tensor expected", INFERENCE_TENSOR
-    aspect = _ASPECTS.get(kind or "", kind if kind in ("dtype", "device", "rank") else "type")
     copy, passed = _find_copy(group), known.find_passed(group.variable)
     advice = ONE_KIND if copy is None or passed is None else COPIED.fill(copy=copy)
     return title, advice.fill(aspect=aspect, expression=f"({passed})")

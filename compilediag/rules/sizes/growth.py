@@ -25,11 +25,11 @@ GROWING = Advice(
 _HELD = "CD103"
 
 
-def describe_growth(known: Facts, version: Version | None) -> Advice | None:
+def describe_growth(known: Facts, version: Version) -> Advice | None:
     """Describe the setting for a tensor that is held and grows; None where the frame is compiled
     again for something else too, or a size is 0 or 1."""
     group = known.group
-    if group.code not in (*SIZES, _HELD) or version is None or version < FIRST_WITH_UNBACKED:
+    if group.code not in (*SIZES, _HELD) or version < FIRST_WITH_UNBACKED:
         return None
     frames = {(event.process, event.frame) for event in group.all_recompiles}
     sizes: dict[str, None] = {}
