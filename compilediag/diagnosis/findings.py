@@ -78,8 +78,6 @@ class Cause:
     """Belongs to the nearest cache entry and is first in the order of decision."""
     writers: tuple[Location, ...] = ()
     confidence: Confidence = "exact"
-    line_text: str | None = None
-    """The source text of `location`."""
     parts: tuple[Cause, ...] = ()
     """Of a combination: the values that are known alone."""
     novel: bool | None = None

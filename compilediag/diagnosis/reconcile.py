@@ -191,7 +191,7 @@ def _compare_totals(timeline: Timeline, numbers: dict[str, int]) -> Iterable[str
     finished.update(attempt.process for attempt in timeline.ahead_of_time)
     questions = Counter(event.process for event in timeline.recompiles if event.has_question)
     for process, counters in counted:
-        name = _name_process(process)
+        name = f"process {process.started.pid if process.started else process.index}"
         rows, questions_arrived = finished[process.index], questions[process.index]
         expected_rows = counters.get("metrics_rows", rows)
         if expected_rows != rows:
@@ -228,10 +228,6 @@ def _compare_text_log(timeline: Timeline, log: TextLog, numbers: dict[str, int])
         if len(only) > slack:
             places = _list_some(f"{file}:{line}" for file, line in sorted(only))
             yield f"{len(only)} graph-break sites are only in the {where} ({places})"
-
-
-def _name_process(process: Process) -> str:
-    return f"process {process.started.pid if process.started else process.index}"
 
 
 def _list_some(texts: Iterable[str]) -> str:

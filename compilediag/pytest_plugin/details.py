@@ -1,15 +1,11 @@
-"""Details behind the counts of a receipt, as lines of text: causes, breaks, frames, compiles.
-
-Text of the program under test goes through `views.text.clean`; only what is longer than a terminal
-can bear is cut.
-"""
+"""Details behind the counts of a receipt, as lines of text: causes, breaks, frames, compiles."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
 from compilediag.compare.keys import CauseKey, build_cause_key
-from compilediag.compare.run_baseline import find_frame_finding
+from compilediag.compare.run_baseline import find_cause_finding, find_frame_finding
 from compilediag.diagnosis.codes import get_code_info
 from compilediag.diagnosis.findings import make_call_record
 from compilediag.receipt.compiles import make_cause_record
@@ -108,8 +104,8 @@ def _render_cause(receipt: Receipt, group: Sequence[_Occurrence]) -> list[str]:
     event, first = group[0]
     causes = [cause for _, cause in group]
     rule = str(first.rule)
-    finding_id = next((cause.finding for cause in causes if cause.finding), None)
-    finding = _find_finding(receipt, finding_id)
+    known = (find_cause_finding(receipt, cause) for cause in causes)
+    finding = next(filter(None, known), None)
     title = finding.title if finding is not None and finding.title else get_code_info(rule).sentence
     changes = [
         f"{clean(before, limit=_VALUE_CHARS)} → {clean(after, limit=_VALUE_CHARS)}"
@@ -119,14 +115,11 @@ def _render_cause(receipt: Receipt, group: Sequence[_Occurrence]) -> list[str]:
     more = f" (+{len(changes) - _MAX_CHANGES} more)" if len(changes) > _MAX_CHANGES else ""
     changed = ", ".join(changes[:_MAX_CHANGES]) + more
     variable = clean(first.variable, limit=_VALUE_CHARS) or "the variable is not known"
-    # The line to change: the finding's; else the guard's, or the frame's where torch gave none.
+    # The line to change: the finding's; else the guard's.
+    here = _format_place(first.file or "", first.line or 0, first.function or "")
+    foreign = is_foreign(None, first.file)
     if finding is not None and finding.location is not None:
         here, foreign = _format_location(finding.location), is_foreign_record(finding)
-    elif first.file is not None:
-        here = _format_place(first.file, first.line or 0, first.function or "")
-        foreign = is_foreign(None, first.file)
-    else:
-        here, foreign = _format_location(event.frame), is_foreign(None, event.frame.file)
     where = _add_call(event, here) if foreign else here
     events = {(e.process, e.epoch, e.compile_id): e for e, _ in group}.values()
     ids = ", ".join(clean(event.compile_id, limit=40) for event in events)
@@ -159,9 +152,8 @@ def render_breaks(receipt: Receipt, sites: Iterable[GraphBreak]) -> list[str]:
     """Render every graph break with its place, torch's reason and the fix."""
     lines: list[str] = []
     for site in sites:
-        finding = _find_finding(receipt, site.finding)
-        if finding is not None and not finding.rule.startswith("CD2"):
-            finding = None
+        own = (finding for finding in receipt.findings if finding.id == site.finding)
+        finding = next((finding for finding in own if finding.rule.startswith("CD2")), None)
         title = finding.title if finding is not None and finding.title else site.reason
         code = "graph break" if finding is None else finding.rule
         where = _format_place(site.file, site.line, site.function)
@@ -196,10 +188,6 @@ def render_frames(details: Iterable[FrameDetail]) -> list[str]:
         f"{_format_location(detail.frame)}"
         for detail in details
     ]
-
-
-def _find_finding(receipt: Receipt, finding_id: str | None) -> FindingRecord | None:
-    return next((finding for finding in receipt.findings if finding.id == finding_id), None)
 
 
 def _render_fix(finding: FindingRecord | None) -> list[str]:

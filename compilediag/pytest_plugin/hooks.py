@@ -1,7 +1,4 @@
-"""Watched tests: the pytest hooks around them, and each from its setup to the end of its call.
-
-The hooks are registered only in a session that has such tests.
-"""
+"""Watched tests: the pytest hooks around them, and each from its setup to the end of its call."""
 
 from __future__ import annotations
 

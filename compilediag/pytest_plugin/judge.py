@@ -1,9 +1,5 @@
-"""Judges a test, or a block of it, on its receipt: counts, the lines behind them, markers. Pure.
-
-In a block nothing may compile, or counts are exact. What was known before it (the process, torch,
-its settings, the steps) stays. A recompile belongs to the block in which its compile ended, with
-the `Recompiled` event before it.
-"""
+"""Judges a test, or a block of it, on its receipt: counts, the lines behind them, markers. A
+recompile belongs to the block in which its compile ended, with the `Recompiled` event before it."""
 
 from __future__ import annotations
 
@@ -21,7 +17,7 @@ from compilediag.compare.run_baseline import build_run_baseline, is_recompile_co
 from compilediag.diagnosis.codes import BLIND
 from compilediag.pytest_plugin import details
 from compilediag.pytest_plugin.marks import Requirements
-from compilediag.receipt.schema.compiles import CompileEvent
+from compilediag.receipt.schema.compiles import CompileEvent, FindingRecord
 from compilediag.receipt.schema.evidence import AnyEvidence
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.watch import WatchResult
@@ -82,8 +78,8 @@ def _get_noun(name: str) -> str:
 
 
 NOTHING_COMPILED = "CD901"
-_KNOWN_REASONS = frozenset({"ahead_of_time", "failed", "interrupted", "torch_modules"})
-"""Reasons of CD901 with which there is nothing to guess."""
+_NO_REASON = ("never_ran", "unknown")
+"""Reasons of CD901 of which the calls say more."""
 
 
 def find_blindness(receipt: Receipt, calls: int, *, may_be_quiet: bool = False) -> list[Problem]:
@@ -92,45 +88,26 @@ def find_blindness(receipt: Receipt, calls: int, *, may_be_quiet: bool = False) 
     for finding in receipt.findings:
         if finding.rule not in BLIND or (may_be_quiet and finding.rule == NOTHING_COMPILED):
             continue
-        hints = [f"{finding.fix.label}: {clean(finding.fix.summary)}"]
         headline = "the evidence is not complete, so the counts say nothing"
         if finding.rule == NOTHING_COMPILED:
             headline = "nothing was compiled in this test, so its counts say nothing"
-            if AnyEvidence.parse(finding.evidence).why not in _KNOWN_REASONS:
-                hints = list_likely_reasons(receipt, calls)
-        title = f"{finding.rule} {clean(finding.title or finding.slug)}"
-        problems.append(Problem.make_blind(headline, [title, *(f"  {hint}" for hint in hints)]))
+        problems.append(Problem.make_blind(headline, _explain_blind(finding, calls)))
     return problems
 
 
-def list_likely_reasons(receipt: Receipt, calls: int) -> list[str]:
-    """List likely reasons, each with what to do. `calls`: of compiled callables."""
-    if receipt.environment.hooks_available is None:
-        return ["torch was not imported by the end of the test"]
-    reasons: list[str] = []
-    flags = receipt.environment.compile_flags
-    if flags.get("disabled_by_environment"):
-        reasons.append(
-            "TORCH_COMPILE_DISABLE or TORCHDYNAMO_DISABLE is set: unset it for this test"
-        )
-    elif flags.get("disable"):
-        reasons.append("torch._dynamo.config.disable is True: torch.compile is switched off")
-    stance = flags.get("stance")
-    if stance not in (None, "default"):
-        reasons.append(f"torch.compiler.set_stance({clean(stance)!r}) is in force")
-    if receipt.compile.frames:
-        reasons.append("torch tried, and was left without a graph: see the frames that ran eager")
-    elif calls and not reasons:
-        reasons.append(
-            f"{pluralize(calls, 'compiled call')} ran without compiling: compiled before the test "
-            "began (in a fixture of a wider scope, at import), or under an eager stance? Call "
-            "torch.compile inside the test, or in a fixture of its own"
-        )
-    elif not reasons:
-        reasons.append(
-            "no compiled callable was called: is torch.compile reached, is the result used?"
-        )
-    return reasons
+def _explain_blind(finding: FindingRecord, calls: int) -> list[str]:
+    """Explain what is missing and what to do; by the `calls` of compiled callables where it is not
+    recorded why nothing compiled."""
+    hint = f"{finding.fix.label}: {clean(finding.fix.summary)}"
+    if AnyEvidence.parse(finding.evidence).why in _NO_REASON:
+        hint = "no compiled callable was called: is torch.compile reached, is the result used?"
+        if calls:
+            hint = (
+                f"{pluralize(calls, 'compiled call')} ran without compiling: compiled before the "
+                "test began (in a fixture of a wider scope, at import), or under an eager stance? "
+                "Call torch.compile inside the test, or in a fixture of its own"
+            )
+    return [f"{finding.rule} {clean(finding.title or finding.slug)}", f"  {hint}"]
 
 
 # --- reasons -------------------------------------------------------------------------------------
@@ -291,7 +268,8 @@ def _find_hollow(run: WatchResult, block: Block) -> list[Problem]:
     """Find the reasons for which a quiet block shows nothing."""
     receipt = run.receipt
     if not receipt.compile.graphs:
-        reasons = list_likely_reasons(receipt, run.calls)
+        nothing = [finding for finding in receipt.findings if finding.rule == NOTHING_COMPILED]
+        reasons = [line for finding in nothing for line in _explain_blind(finding, run.calls)]
         return [Problem.make_blind("nothing has compiled in this test so far", reasons)]
     problems: list[Problem] = []
     calls_are_seen = (receipt.environment.hooks_available or {}).get("compiled_calls", True)

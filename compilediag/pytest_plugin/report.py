@@ -53,12 +53,8 @@ PAGE = "index.html"
 
 
 def write_session_page(judged: Mapping[str, str], folder: Path) -> Path:
-    """Write a page of the receipts that tests of this session have left in the folder.
-
-    Args:
-        judged: the id of each watched test with "failed" or "passed", or "" where nothing judged
-            it.
-        folder: of the receipts; the page goes there too.
+    """Write a page of the receipts that tests of this session have left in the folder. `judged`:
+    the id of each watched test with "failed" or "passed", or "" where nothing judged it.
 
     Raises:
         CompilediagError: a receipt cannot be read, or the page cannot be written.

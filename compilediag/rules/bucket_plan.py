@@ -1,9 +1,5 @@
-"""Buckets for the sizes in a receipt: per callable, beside the usual rules of thumb, and as the
-code that a program needs.
-
-The invocations in the receipt give the sizes with their counts; where there are none, the
-recompiles give the sizes alone. Pure.
-"""
+"""Buckets for the sizes in a receipt, beside the usual rules of thumb, and as code. The invocations
+give the sizes with their counts; where there are none, the recompiles give the sizes alone."""
 
 from __future__ import annotations
 
@@ -258,9 +254,8 @@ class SizesOfBucket(NamedTuple):
 def build_histogram(
     counts: Mapping[int, int], buckets: Sequence[int], max_ranges: int
 ) -> tuple[list[SizesOfBucket], Range | None]:
-    """Build a histogram of the sizes by bucket, each bucket in equally many ranges, about
-    `max_ranges` in all, and those above the largest bucket, which run in several calls; sizes of no
-    rows are left out. `counts`: how often each size occurred; `buckets`: ascending."""
+    """Build a histogram of the sizes (`counts`) by bucket, each in equally many ranges, about
+    `max_ranges` in all, and those above the largest bucket, which run in several calls."""
     by_bucket: dict[int, dict[int, int]] = {bucket: {} for bucket in buckets}
     above: dict[int, int] = {}
     for size, count in sorted(counts.items()):

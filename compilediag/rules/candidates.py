@@ -1,31 +1,22 @@
-"""Settings and changes that may remove a finding, the cheapest first.
+"""Settings and changes that may remove a finding, the cheapest first: variables of the environment,
+options of torch, what is done at the call, and edits of the program.
 
-They are variables of the environment, options of torch's configuration, what is done at the call,
-and edits of the program.
-
-A setting or change stands in its family only where it was seen to work for that kind of value and
-version of torch (`tests/end_to_end/test_levers.py` follows each setting); whether it works in this
-program is what a trial shows. Options that drop guards are none. What was tried without effect:
-dynamic sources for floats, bools, strings and strides; `dynamic=True` for ints of modules and
-globals; overriding `recompile_limit` for single frames.
+Each was seen to work for its kind of value and version of torch (by `test_levers.py`); whether it
+does here, a trial shows. Options that drop guards are none. Without effect: dynamic sources for
+floats, bools, strings and strides; `dynamic=True` for ints of modules and globals;
+`recompile_limit` for single frames.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 from packaging.version import Version
 
-from compilediag.diagnosis.causes.cause_group import Group
 from compilediag.diagnosis.causes.run_causes import RunCauses
 from compilediag.diagnosis.findings import CauseId, Finding
-from compilediag.receipt.schema.compiles import (
-    SETTING,
-    CandidateRecord,
-    FindingRecord,
-    FixRecord,
-)
+from compilediag.receipt.schema.compiles import SETTING, CandidateRecord, FindingRecord, FixRecord
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules import fixed_shapes, limits, modes, tensors, values
@@ -59,48 +50,42 @@ def add_candidates(
     version = parse_torch_version(seen.pop()) if len(seen) == 1 else None  # processes may differ
     groups = {group.id: group for of_code in causes.groups.values() for group in of_code}
     for finding in findings:
-        candidates: list[CandidateRecord] = []
-        own: list[Group] = []
+        if version is None or finding.severity == "info":
+            yield finding
+            continue
         if finding.rule.startswith(breaks.BREAKS):  # a recompile behind one goes with it
-            candidates = [*breaks.list_capture_settings(finding)]
-        elif version is not None:
-            about = [cause_id for cause_id in finding.about if isinstance(cause_id, CauseId)]
-            own = [groups[cause_id] for cause_id in about if cause_id in groups]
-            parts = [part for group in own for part in group.parts]
-            for find_sources in _SOURCES:
-                found = [find_sources(Facts(part, timeline), version) for part in parts]
-                known = [sources for sources in dict.fromkeys(found) if sources is not None]
-                # Only what removes every cause: the sources of all of them in one variable.
-                if known and None not in found:
-                    candidates.append(
-                        CandidateRecord("environment", SOURCES, ",".join(known), _RISK)
-                    )
+            yield breaks.add_capture_recipe(finding)
+            continue
+        about = [cause_id for cause_id in finding.about if isinstance(cause_id, CauseId)]
+        own = [groups[cause_id] for cause_id in about if cause_id in groups]
+        parts = [part for group in own for part in group.parts]
+        listed: dict[str, None] = {}
+        for find_sources in _SOURCES:
+            found = [find_sources(Facts(part, timeline), version) for part in parts]
+            known = [sources for sources in dict.fromkeys(found) if sources is not None]
+            # Only what removes every cause: the sources of all of them in one variable.
+            if known and None not in found:
+                listed[",".join(known)] = None
+        growth = describe_growth(Facts(own[0], timeline), version) if own else None
         # A line that needs the number of a size needs it under any setting.
         needed = GuardEvidence.parse(finding.evidence).size_needed
-        growth = describe_growth(Facts(own[0], timeline), version) if own else None
-        if growth is not None and finding.fix.recipe is None and finding.severity != "info":
+        if growth is not None and finding.fix.recipe is None:
             yield replace_advice(finding, growth)
-        elif version is None or finding.severity == "info" or needed or not candidates:
+        elif needed or not listed:
             yield finding
         else:
-            fix = replace(finding.fix, candidates=tuple(dict.fromkeys(candidates)))
-            made = replace(finding, fix=_make_setting_recipe(fix))
-            yield breaks.add_capture_recipe(made)
+            yield replace(finding, fix=_add_sources(finding.fix, [*listed]))
 
 
-def _make_setting_recipe(fix: FixRecord) -> FixRecord:
-    """Make a setting the recipe of a finding that has no other, where it leaves no recompile; one
-    for what changes after the first call stands beside what that call is to do."""
-    best = fix.candidates[0]
-    first = fix.recipe == FIRST_CALL.recipe
-    if best.setting != SOURCES or not (first or fix.recipe is None):
-        return fix
-    line = f"start it with: {format_export(best.setting, best.value)}"
-    if first:
-        return replace(
-            fix, summary=f"{line}, and {fix.summary}", caveat=f"{fix.caveat}; {best.risk}"
-        )
-    return replace(fix, summary=line, caveat=best.risk, recipe=SETTING)
+def _add_sources(fix: FixRecord, listed: Sequence[str]) -> FixRecord:
+    """Add values of the setting, and make the first the recipe where there is no other; one for
+    what changes after the first call stands beside what that call is to do."""
+    candidates = (CandidateRecord("environment", SOURCES, value, _RISK) for value in listed)
+    fix = replace(fix, candidates=tuple(candidates))
+    line = f"start it with: {format_export(SOURCES, listed[0])}"
+    if fix.recipe == FIRST_CALL.recipe:
+        return replace(fix, summary=f"{line}, and {fix.summary}", caveat=f"{fix.caveat}; {_RISK}")
+    return fix if fix.recipe else replace(fix, summary=line, caveat=_RISK, recipe=SETTING)
 
 
 # --- changes ------------------------------------------------------------------------------------

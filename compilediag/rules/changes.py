@@ -185,11 +185,6 @@ def make_override_change(name: str, value: bool | str, risk: str, left: int = 0)
     return make_variable_change(OVERRIDES, f">=0:{name}={value}", risk, left)
 
 
-def make_sources_change(value: str, risk: str, left: int = 0) -> ProgramChange:
-    """Make a change that lists sources as dynamic from the first compile on."""
-    return make_variable_change(SOURCES, value, risk, left)
-
-
 def make_variable_change(name: str, value: str, risk: str, left: int = 0) -> ProgramChange:
     """Make a change of a variable of the environment."""
     line = format_export(name, value)

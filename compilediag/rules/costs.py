@@ -1,9 +1,6 @@
-"""Compile time where something can be done about it (CD601 to CD604), the time that guards take
-(CD621), and ranks that compile while the others wait for them in the next collective (CD641).
-
-What makes compiling long is for information: a program that compiles long is not wrong. Kernels
-that are built or tuned are counted apart: equal ones are built once, however often a graph has one.
-"""
+"""Compile time where something can be done about it (CD601 to CD604: notes, since a program that
+compiles long is not wrong), the time that guards take (CD621), and ranks that compile while the
+others wait for them in the next collective (CD641)."""
 
 from __future__ import annotations
 
@@ -410,11 +407,8 @@ def _find_waits(timeline: Timeline, by_rank: Mapping[int, Sequence[Compile]]) ->
 
 
 def _measure_wait(step: int | None, seconds: Mapping[int, float]) -> Wait | None:
-    """Measure the wait for ranks that compile longest; None where nobody waits long, or is alone.
-
-    Returns:
-        As `slow` the ranks above the middle between most and least seconds, the others as waiting.
-    """
+    """Measure the wait for ranks that compile longest: those above the middle between most and
+    least seconds; None where nobody waits long, or is alone."""
     if len(seconds) < 2:
         return None
     most, least = max(seconds.values()), min(seconds.values())

@@ -1,8 +1,5 @@
 """CUDA graphs that torch left out or that were read too late, from its messages (CD401, CD404), and
-those that are recorded again and again (CD402, CD403, CD405), as the harness counted them.
-
-Without a CUDA device torch leaves out every graph: then nothing is reported.
-"""
+those that are recorded again and again (CD402, CD403, CD405), as the harness counted them."""
 
 from __future__ import annotations
 
@@ -52,19 +49,17 @@ def find_rerecordings(timeline: Timeline) -> Iterable[Finding]:
     go on: torch 2.13 records again at each change, without a limit and without a word."""
     for run in timeline.cudagraphs:
         for reason, recordings in _group_recordings(run, lambda recording: recording.reason):
-            if reason in _AGAIN:
-                title = f"a CUDA graph was recorded again: {_AGAIN[reason]}"
-                yield _make_graph_finding(timeline, run, "CD402", recordings, title, _KEEP)
-            elif reason == "static_address" and len(recordings) < CHURN:
-                moved = f"{_format_inputs(recordings)} moved to another address"
-                title = f"a CUDA graph was recorded again: {moved}"
-                yield _make_graph_finding(timeline, run, "CD402", recordings, title, _STATIC_FIX)
-            elif reason == "static_address":
-                inputs = _format_inputs(recordings)
+            inputs, moved = _format_inputs(recordings), reason == "static_address"
+            again = f"{inputs} moved to another address" if moved else _AGAIN.get(reason)
+            fix = _STATIC_FIX if moved else _KEEP
+            if moved and len(recordings) >= CHURN:
                 title = f"{inputs} keeps moving: {len(recordings)} recordings for new addresses"
                 yield _make_graph_finding(
-                    timeline, run, "CD405", recordings, title, _STATIC_FIX, severity="error"
+                    timeline, run, "CD405", recordings, title, fix, severity="error"
                 )
+            elif again is not None:
+                title = f"a CUDA graph was recorded again: {again}"
+                yield _make_graph_finding(timeline, run, "CD402", recordings, title, fix)
 
 
 def find_many_sizes(timeline: Timeline) -> Iterable[Finding]:

@@ -120,11 +120,8 @@ class Diagnosis:
 
 
 def diagnose(timeline: Timeline, rules: Sequence[Rule] = ALL_RULES) -> Diagnosis:
-    """Find what is wrong with a run by all rules, and conclude whether it is clean.
-
-    Returns:
-        Findings with ids F1, F2…; the verdict "blind" where part of what happened was not seen.
-    """
+    """Find what is wrong with a run by all rules, and conclude whether it is clean; "blind" where
+    part of what happened was not seen."""
     analysis = analyze_timeline(timeline)
     unmerged = [
         finding

@@ -23,7 +23,6 @@ from compilediag_harness.wire import ATTACH, OLD_TORCH, FrameSkipped, Location
 # --- CD901 --------------------------------------------------------------------------------------
 
 _NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '(?P<name>[^']{1,200})'")
-_UNREADABLE = re.compile(r"\b(?:Syntax|Indentation|Tab)Error: ")
 _TOO_OLD = "is older than 3.10"
 """In what the bootstrap notes of a Python that compilediag cannot observe."""
 
@@ -160,14 +159,10 @@ def _find_failure(timeline: Timeline) -> Iterator[BlindReason]:
         return
     missing = _NO_MODULE.search(line)
     fix = "mend the exception first: nothing was compiled that could be judged"
-    if _UNREADABLE.search(line):
-        fix = "fix the source: Python could not read it"
-    elif missing is not None:
+    if missing is not None:
         python = process.started.executable if process.started is not None else ""
         fix = f"install {missing['name']!r} for {python or 'the Python of the target'}, run the "
         fix += "target with the Python that has it, or fix the import"
-    elif "ImportError" in line.partition(":")[0]:
-        fix = "fix the import: it fails without compilediag too"
     yield BlindReason("failed", f"the program failed before {when}: {shorten(line, 200)}", fix)
 
 
@@ -322,9 +317,7 @@ def find_disagreement(analysis: Analysis) -> Iterable[Finding]:
 
 def find_eager_frames(timeline: Timeline) -> Iterable[Finding]:
     """CD904: frames of the user or a third party that Dynamo tried or refused, and that ran eager.
-
-    Frames over the recompile limit are CD152; torch's own frames are skipped by design.
-    """
+    Frames over the recompile limit are CD152; torch's own frames are skipped by design."""
     compiles: dict[FrameId, list[Compile]] = {}
     for event in timeline.compiles:
         if event.forward:

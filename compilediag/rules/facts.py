@@ -26,7 +26,6 @@ ROOT = re.compile(r"(?:args|kwargs)\[[^\]]+\]|\w+")
 _LOCAL = re.compile(r"L\['(\w+)'\](.*)")
 """The source of an argument, or of a part of one."""
 _STRIDES = re.compile(r"\d+")
-_CALLABLE = re.compile(r"(?:^|[._])(?:function|method)(?:[._]\w+)* object$")
 _HOOK = re.compile(r"_hooks(?:_with_kwargs|_always_called)?\[")
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d+)")
 _COUNTED = re.compile(r"\d+ (?:items?|keys?)\b")
@@ -88,11 +87,6 @@ class Facts:
             passed.add(arguments.get(path, below))
         return passed.pop() if len(passed) == 1 else None
 
-    @property
-    def uses(self) -> tuple[ValueUse, ...] | None:
-        """Uses of the value in the code; None where that is not known."""
-        return list_uses(self.group)
-
     @cached_property
     def first_call(self) -> list[UserCall] | None:
         """The calls of the program's own that may be made eager once; None where one is not known,
@@ -113,7 +107,9 @@ class Facts:
 
     def _is_set_in_first(self, cause: Cause, event: Recompile) -> bool:
         """True where the first call found a value unset, the second set, and no other unset."""
-        unset = _UNSET.match(cause.expected or "") is not None or _is_first_tensor(cause)
+        # A number that became a tensor is a sum that begins with 0.
+        summed = is_number(cause.expected) and (cause.actual or "").startswith("Tensor")
+        unset = summed or _UNSET.match(cause.expected or "") is not None
         if cause.expected == "False":  # a flag of the program's may change as well
             function = self.group.location.file, self.group.location.function.rpartition(".")[2]
             writers = [(at.file, at.function.rpartition(".")[2]) for at in cause.writers]
@@ -164,11 +160,6 @@ class Facts:
                 if flags.get("dynamic") is False or flags.get("automatic_dynamic_shapes") is False:
                     return True
         return False
-
-
-def _is_first_tensor(cause: Cause) -> bool:
-    """True where a number became a tensor: a sum that begins with 0."""
-    return is_number(cause.expected) and (cause.actual or "").startswith("Tensor")
 
 
 def list_uses(group: Group) -> tuple[ValueUse, ...] | None:
@@ -224,11 +215,8 @@ def is_held_by_package(group: Group) -> bool:
 
 
 def get_passed_arguments(group: Group, variable: str) -> tuple[str, dict[str, str]]:
-    """Get the variable as guards name it, and what the first recompile's call passes.
-
-    Returns:
-        The path ("x", "data.x"), and the expressions passed by parameter; empty without a call.
-    """
+    """Get the variable as guards name it ("x", "data.x"), and the expressions that the first
+    recompile's call passes by parameter; empty without a call."""
     call = group.recompiles[0].entered_at
     sources = {part.variable: part.first.source for part in group.parts}
     # Calls are bound to the parameters of what was compiled, as guards name them: a variable may
@@ -238,32 +226,9 @@ def get_passed_arguments(group: Group, variable: str) -> tuple[str, dict[str, st
     return path, {} if call is None else dict(call.arguments)
 
 
-def is_field_of_argument(group: Group) -> bool:
-    """True for an attribute of an object, no module, that the call passes."""
-    root = _LOCAL.match(group.first.source)
-    return root is not None and root[1] not in ("self", "fn") and is_of_object(group)
-
-
-def is_of_object(group: Group) -> bool:
-    """True for an attribute of an object that is no module: it has no buffers."""
-    kinds = {
-        guard.facts.holder_kind
-        for recompile in group.recompiles
-        for entry in recompile.entries
-        for guard in entry.guards
-        if guard.source == group.first.source
-    }
-    return kinds == {"object"}
-
-
 def is_of_hook(group: Group) -> bool:
     """True where a registered hook holds the value."""
     return any(_HOOK.search(cause.source) for cause in group.causes)
-
-
-def is_callable(group: Group) -> bool:
-    """True where the value is a function or method."""
-    return any(_CALLABLE.search(text or "") for text in (group.first.expected, group.first.actual))
 
 
 def is_container(group: Group) -> bool:
@@ -278,11 +243,8 @@ def parse_strides(text: str) -> list[int]:
 
 
 def infer_memory_format(strides: str) -> str | None:
-    """Infer the memory format of a tensor of 4 or 5 dimensions whose channels are innermost.
-
-    Returns:
-        The name in torch, "channels_last"; None for any other layout.
-    """
+    """Infer torch's name of the memory format of a tensor whose channels are innermost,
+    "channels_last"; None for any other layout."""
     numbers = parse_strides(strides)
     names = {4: "channels_last", 5: "channels_last_3d"}
     order = [*numbers[:1], *numbers[2:], *numbers[1:2]]

@@ -1,9 +1,5 @@
 """A finding with what changes are made from (`FixContext`): the calls of the program's own by which
-its function was compiled, and something else that these pass for an argument.
-
-A function that writes into its argument would write into a copy: it is looked at in each trial, and
-such a change counts as not applied.
-"""
+its function was compiled, and something else that these pass for an argument."""
 
 from __future__ import annotations
 
@@ -20,7 +16,7 @@ from compilediag.receipt.schema.compiles import CompileEvent, FindingRecord, Use
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.changes import Edit, ProgramChange, parse_expression
-from compilediag.rules.facts import is_integer, is_number
+from compilediag.rules.facts import is_number
 from compilediag_harness.wire import ArgumentChange, Location, find_resumed_function
 
 # Invariant: no blank, quote, `$`, backslash or `!` in an item of the path: sources are put between
@@ -72,11 +68,6 @@ class FixContext:
     def seen(self) -> list[str]:
         """Every value that was seen."""
         return [value for pair in self.values for value in pair]
-
-    @property
-    def are_integers(self) -> bool:
-        """True where every value that was seen is an int."""
-        return bool(self.seen) and all(map(is_integer, self.seen))
 
     @property
     def are_numbers(self) -> bool:
@@ -219,20 +210,6 @@ def _find_keyword(call: ast.Call, name: str) -> ast.keyword:
     return next(keyword for keyword in call.keywords if keyword.arg == name)
 
 
-def list_calls(context: FixContext) -> list[SourceCall]:
-    """List the calls by which the program compiled the function, once each; none where one is not
-    known, or not the program's own."""
-    calls: dict[tuple[str, int, str], SourceCall] = {}
-    for event in context.compiles_of_frames:
-        call, place = SourceCall.parse(event.entered_at), event.entered_at
-        if call is None or place is None or not context.is_own(place.file) or not place.arguments:
-            return []
-        if any(isinstance(argument, ast.Starred) for argument in call.tree.args):
-            return []
-        calls[place.file, place.line, place.text] = call
-    return [*calls.values()]
-
-
 def edit_calls(edits: Sequence[Edit], shown: str, risk: str) -> ProgramChange:
     """Edit every call: one change, whose line shows the first of them."""
     line = f"{edits[0].file}:{edits[0].line}: {shown}{_format_others(len(edits))}"
@@ -258,16 +235,9 @@ def parse_argument(source: str) -> str | None:
 def propose_call_changes(
     context: FixContext, argument: str, action: str, code: str, risk: str
 ) -> Iterator[ProgramChange]:
-    """Propose something else for an argument at every call of the function: from outside, and as
-    edits of the calls.
-
-    Args:
-        context: the finding.
-        argument: as `parse_argument` names it.
-        action: as `ArgumentChange` has it.
-        code: the same as an expression, with `_` for the argument.
-        risk: what else it changes.
-    """
+    """Propose something else for an argument (as `parse_argument` names it) at every call of the
+    function: from outside (`action`: as `ArgumentChange` has it), and as edits of the calls
+    (`code`: the same as an expression, with `_` for the argument)."""
     if context.function is None:
         return
     places = [event.entered_at for event in context.compiles_of_frames]

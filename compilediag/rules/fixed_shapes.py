@@ -1,9 +1,6 @@
 """Rules about `FixedShape`: padding that changes results (CD406) or that other sizes would not need
-(CD407), rows that are done and still computed (CD408), and compiles after a warm-up (CD302).
-
-What may be tried: a few sizes to pad to, where sizes vary too much for one graph, and other ones
-where padding is most of what is computed.
-"""
+(CD407), rows that are done and still computed (CD408), and compiles after a warm-up (CD302); what
+may be tried: a few sizes to pad to, or other ones."""
 
 from __future__ import annotations
 

@@ -66,13 +66,8 @@ def make_finding(
     changed: ValueChange | None = None,
 ) -> Finding:
     """Make a finding of `code` with what the register holds for it: its severity unless another is
-    given, owned by whom `location` belongs to. What has no location is about the run as a whole,
-    which is the user's. `called_from`: what it is about, where neither `about` nor `location` is a
-    frame, cause or break of the timeline.
-
-    Returns:
-        A finding without an id: `diagnose` numbers them. `cost_s` is in seconds.
-    """
+    given, owned by whom `location` belongs to; without one by the user. `called_from`: what it is
+    about, where neither `about` nor `location` is a frame, cause or break of the timeline."""
     register = get_code_info(code)
     finding = Finding(
         rule=code,

@@ -4,7 +4,7 @@ the program holds, and those of unknown cause (CD111, CD116, CD153, CD190)."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from compilediag.diagnosis.findings import Finding
 from compilediag.rules.changes import ProgramChange
@@ -39,54 +39,31 @@ FIRST_STATE = Advice(
 UNKNOWN = Advice("could not determine the cause; the guard is shown as torch prints it")
 NO_REASON = Advice("could not determine: torch gave no reason; try TORCH_LOGS=recompiles_verbose")
 
-_MODES: Mapping[str, str] = {
-    "train_eval": "train and eval alternate",
-    "grad_mode": "grad mode changed",
-    "inference_mode": "inference mode changed",
-    "autocast": "autocast changed",
-}
+_MODES = ("train_eval", "grad_mode", "inference_mode", "autocast")
 _KEYS = re.compile(r"\d+ keys?|.*(?:absent|present)")
 _DICT = re.compile(r"\.(?:param_groups\[\d+\]|state(?:\[list\(.*\)\[\d+\]\])?)$")
 _STATE = re.compile(r"(?:^|\.)state(?:$|[.\[])")
-_SET_ONCE = (
-    "matmul_precision", "reduced_precision", "num_threads", "deterministic", "default_dtype",
-)  # fmt: skip
 
 
 def _describe_mode(known: Facts) -> TitleAndAdvice:
-    group = known.group
-    kind = group.kind or ""
+    kind = known.group.kind or ""
     mode = next((name for name in _MODES if name in kind), None)
-    if mode is not None:
-        return _MODES[mode], BOTH_MODES
-    title = "global state of torch changed"
-    if kind in ("default_device", "torch_function_mode"):
-        title = "default device or function mode changed"
-    elif any(name in kind for name in _SET_ONCE):
-        title = "global setting changed after the first compile"
-    return title, ONE_STATE.fill(setting=kind.replace("_", " ") or "the state")
+    what = (mode or kind).replace("_", " ") or "global state of torch"
+    title = "train and eval alternate" if mode == "train_eval" else f"{what} changed"
+    return title, ONE_STATE.fill(setting=what) if mode is None else BOTH_MODES
 
 
 def _describe_optimizer(known: Facts) -> TitleAndAdvice:
-    group = known.group
-    kind, variable = group.kind, group.variable
-    if kind == "lr":
-        return "lr of the optimizer changed", LR_TENSOR
-    title, advice = f"{kind or 'a value'} of the optimizer changed", SAME_OPTIMIZER
-    values = list_values(group)
-    keyed = _DICT.search(variable) or any(map(_KEYS.fullmatch, values))
-    if kind is None and variable.endswith(".grad"):
-        title = "a parameter without gradient in the optimizer step"
-    elif kind is None and variable.endswith("param_groups"):
-        title = "parameter groups changed"
-    elif keyed and _STATE.search(variable):
-        title, advice = "optimizer state was created", FIRST_STATE
-    elif keyed and ".param_groups[" in variable:
-        title = "keys of a parameter group changed"
-    elif values and all(map(is_number, values)):
-        advice = NUMBER
-    first = not known.later and known.first_call is not None
-    return title, FIRST_CALL if first else advice
+    group, variable = known.group, known.group.variable
+    title, values = f"{group.kind or 'a value'} of the optimizer changed", list_values(group)
+    if group.kind == "lr":
+        return title, LR_TENSOR
+    if not known.later and known.first_call is not None:
+        return title, FIRST_CALL
+    if _DICT.search(variable) or any(map(_KEYS.fullmatch, values)):
+        return title, FIRST_STATE if _STATE.search(variable) else SAME_OPTIMIZER
+    numbers = bool(values) and all(map(is_number, values))
+    return title, NUMBER if numbers and not variable.endswith("param_groups") else SAME_OPTIMIZER
 
 
 def _describe_unknown(known: Facts) -> TitleAndAdvice:

@@ -1,23 +1,16 @@
 """Containers, objects and optional arguments that changed, and which of several objects was passed
 (CD102, CD108, CD110, CD112 to CD115); what changed and no guard sees (CD119), or no graph does
-(CD652).
-
-What may be tried: an argument that some calls lack (a mask that hides nothing: what it does in the
-function the trial shows), and hooks."""
+(CD652)."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
-
-from msgspec.structs import replace
 
 from compilediag.diagnosis.causes.cause_group import Group
 from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.guards.source import format_variable, parse_path
-from compilediag.receipt.schema.evidence import GuardEvidence
-from compilediag.rules.facts import Facts, is_held_by_package, is_of_hook
-from compilediag.rules.make_finding import Advice, make_finding, pick
+from compilediag.rules.facts import Facts, is_of_hook
+from compilediag.rules.make_finding import Advice, make_finding, pick, replace_advice
 from compilediag.rules.recompiles import RecompileRule, TitleAndAdvice
 from compilediag.rules.rule import list_compile_ids
 from compilediag.timeline.compiles import CompileId
@@ -84,59 +77,27 @@ def _describe_captured(known: Facts) -> TitleAndAdvice:
     return "closure container", describe_hook(known) or advice
 
 
-def _describe_argument(known: Facts) -> TitleAndAdvice:
-    group = known.group
-    keyed = group.kind in ("members", "missing", "keys") or (
-        group.kind == "length" and "key" in f"{group.first.expected}{group.first.actual}"
-    )
-    title = "container argument of another length"
-    if is_held_by_package(group):
-        title = "container of a package with other keys"
-    elif keyed or group.kind == "type":
-        title = f"container argument {'with other keys' if keyed else 'of another type'}"
-    return title, SAME_STRUCTURE
-
-
 def _describe_object(known: Facts) -> TitleAndAdvice:
     group = known.group
     titles = {"dead_object": "a guarded object died", "type": "argument of another type"}
     return titles.get(group.kind or "", "another function or class was passed"), ONE_OBJECT
 
 
-_MEMBER = re.compile(r"'(?P<key>\w+)' (?:absent|present)")
-_COUNT = re.compile(r"(?P<count>\d{1,6}) keys?")
-
-
 def describe_keywords(finding: Finding, _: Group, timeline: Timeline) -> Finding:
-    """Describe CD108 by its keywords, where the calls show that the container is `**kwargs` and
-    which keywords differ."""
+    """Describe CD108 by the keywords in which the calls differ, where these show that the container
+    is `**kwargs`."""
     if finding.parts or finding.variable is None:
         return finding
-    calls = [
-        (_list_keywords(earlier, finding.variable), _list_keywords(later, finding.variable))
+    keywords = {
+        keyword
         for earlier, later in _iterate_pairs(finding, timeline)
-    ]
-    keywords: set[str] = set()
-    for before, after in GuardEvidence.parse(finding.evidence).values:
-        named: set[str] = set()
-        member = _MEMBER.fullmatch(before or "") or _MEMBER.fullmatch(after or "")
-        if member is not None:  # the text of the change itself names one
-            named = {member["key"]} if any(names for pair in calls for names in pair) else set()
-        else:  # the calls of the two compiles differ by as many as were counted
-            counted = [_COUNT.fullmatch(text or "") for text in (before, after)]
-            counts = tuple(int(match["count"]) if match else None for match in counted)
-            fitting = (pair for pair in calls if (len(pair[0]), len(pair[1])) == counts)
-            one, other = next(fitting, (set[str](), set[str]()))
-            named = one ^ other
-        if not named:
-            return finding
-        keywords |= named
+        for keyword in _list_keywords(earlier, finding.variable)
+        ^ _list_keywords(later, finding.variable)
+    }
     if not keywords:
         return finding
     shown = ", ".join(f"`{keyword}`" for keyword in sorted(keywords))
-    summary = KEYWORDS.fix.format(keywords=shown)
-    fix = replace(finding.fix, summary=summary, caveat=KEYWORDS.caveat)
-    return replace(finding, title=f"keyword argument passed in some calls: {shown}", fix=fix)
+    return replace_advice(finding, KEYWORDS.fill(keywords=shown))
 
 
 def _iterate_pairs(finding: Finding, timeline: Timeline) -> Iterator[tuple[UserCall, UserCall]]:
@@ -238,13 +199,12 @@ def find_lost_effects(timeline: Timeline) -> Iterable[Finding]:
 
 RULES = (
     RecompileRule("CD102", _describe_captured),
-    RecompileRule("CD108", _describe_argument, (describe_keywords,)),
+    RecompileRule(
+        "CD108", lambda _: ("container argument changed", SAME_STRUCTURE), (describe_keywords,)
+    ),
     RecompileRule("CD110", _describe_object),
     RecompileRule("CD112", lambda _: ("same code, another backend object", ONE_BACKEND)),
     RecompileRule("CD113", lambda _: ("inputs alias differently", DISTINCT)),
     RecompileRule("CD114", lambda _: ("argument is None in some calls", OPTIONAL)),
     RecompileRule("CD115", lambda _: ("number of hooks changed", HOOKS_BEFORE)),
 )
-
-
-# --- changes ------------------------------------------------------------------------------------

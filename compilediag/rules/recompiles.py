@@ -1,9 +1,7 @@
 """Turns the causes of all counted recompiles into findings: one mechanism for all families.
 
-Causes with one rule, variable and blamed function are one finding, over all steps and processes; so
-are causes that one line of the program set off, their common cause: they are its parts. The seconds
-of a recompile go to its primary cause: nobody measured how much of them another cause would have
-cost alone.
+Causes with one rule, variable and blamed function are one finding; causes that one line of the
+program set off are parts of one. The seconds of a recompile go to its primary cause.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from compilediag.diagnosis.findings import CauseId, CommonCause, Finding
 from compilediag.receipt.schema.compiles import Need, PartRecord
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.record import make_record
-from compilediag.rules.facts import PLAIN, ROOT, Facts, find_break_before, get_passed_arguments
+from compilediag.rules.facts import Facts, find_break_before
 from compilediag.rules.make_finding import Advice, format_count, format_place, make_finding, pick
 from compilediag.rules.rule import Absorption, Analysis, AnalysisRule, list_compile_ids
 from compilediag.timeline.compiles import CompileId
@@ -105,40 +103,19 @@ def _is_in_warmup(timeline: Timeline, group: Group) -> bool:
     return True
 
 
-def get_passed_expression(group: Group, variable: str) -> str:
-    """Get the expression that the program passes for the argument, "batch" or "data.x"; the
-    argument itself where that is not known, or is made in the call."""
-    path, arguments = get_passed_arguments(group, variable)
-    root = ROOT.match(path)
-    if root is None or group.owner != "argument":
-        return variable
-    passed = arguments.get(path) or arguments.get(root[0])
-    if passed is None or not PLAIN.fullmatch(passed):
-        return variable
-    return passed if path in arguments else passed + path[root.end() :]
-
-
 def _build_words(known: Facts) -> dict[str, str]:
     """Build the words that stand in a text for the names in braces."""
     group = known.group
-    name, variable, blamed = group.name, group.variable, group.location.function
+    variable, blamed = group.variable, group.location.function
     places = dict.fromkeys(format_place(call.file, call.line) for call in known.calls or ())
-    function = f"`{blamed}`" if blamed else "the function"
-    resumed = find_resumed_function(blamed)
+    function = find_resumed_function(blamed) or blamed
+    function = f"`{function}`" if function else "the function"
     if classify_ownership(group.location.file) == "torch":
-        # What torch wraps around a module, and `args[0]` of that, have no name in the program.
+        # What torch wraps around a module has no name in the program.
         function = "the compiled code"
-        for argument in group.variables:
-            if argument.startswith(("args[", "kwargs[")):
-                passed = get_passed_expression(group, argument)
-                shown = f"`{passed}`" if passed != argument else "the input"
-                name = name.replace(f"`{argument}`", shown)
-    elif resumed is not None:
-        function = f"`{resumed}`"
     return {
-        "name": _KEYWORD.sub(r"`\1`", name),
+        "name": _KEYWORD.sub(r"`\1`", group.name),
         "function": function,
-        **{letter: variable or letter for letter in "ix"},
         "inputs": variable or "the inputs",
         "guard": group.first.guard,
         "places": " and ".join(places),

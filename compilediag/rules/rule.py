@@ -1,11 +1,5 @@
-"""The input of rules (`Analysis`), and the findings that another one explains (`Absorption`).
-
-An `Analysis` holds what has been concluded of a run before its rules. Cause and symptom are one
-finding.
-
-A rule module declares in `ABSORBS` what its findings explain; the catalogue lists the declarations
-in the order in which they apply.
-"""
+"""The input of rules (`Analysis`), and the findings that another one explains (`Absorption`): cause
+and symptom are one finding. A rule module declares in `ABSORBS` what its findings explain."""
 
 from __future__ import annotations
 

@@ -7,13 +7,7 @@ from collections.abc import Iterator, Mapping
 from compilediag.diagnosis.causes.cause_group import Group
 from compilediag.diagnosis.guards.checks import parse_dispatch_keys
 from compilediag.rules.changes import ProgramChange
-from compilediag.rules.facts import (
-    Facts,
-    infer_memory_format,
-    is_field_of_argument,
-    list_values,
-    parse_strides,
-)
+from compilediag.rules.facts import Facts, infer_memory_format, list_values, parse_strides
 from compilediag.rules.fix_context import FixContext, parse_argument, propose_call_changes
 from compilediag.rules.make_finding import Advice
 from compilediag.rules.objects import FIRST_CALL
@@ -46,16 +40,11 @@ INFERENCE_TENSOR = Advice(
 )
 
 _TITLES: Mapping[str | None, str] = {
-    "dtype": "tensor of another dtype",
-    "stride": "tensor of another layout",
-    "device": "tensor on another device",
-    "rank": "tensor of another rank",
     "requires_grad": "tensor with another requires_grad",
     "inference": "inference tensor",
     "parameter": "parameter changed",
     "conjugate": "conjugated tensor",
     "grad": "gradient present or missing",
-    "type": "tensor of another type",
     "subclass": "tensor subclass",
     "identity": "another tensor at a static address",
 }
@@ -63,30 +52,23 @@ _ASPECTS = {"stride": "layout", "parameter": "kind of parameter", "grad": "state
 
 
 def _describe_held(known: Facts) -> TitleAndAdvice:
-    group = known.group
     # Created, and then grown, is grown.
-    grown = any(cause.kind == "shape" for cause in group.causes)
+    grown = any(cause.kind == "shape" for cause in known.group.causes)
     filled = not grown and not known.later and known.first_call is not None
-    if is_field_of_argument(group):
-        title = "tensor in an argument object created or grown"
-    elif group.kind == "companion":
-        title = "lazily filled cache"
-    else:
-        title = f"lazily {'created' if group.kind == 'created' and not grown else 'grown'} buffer"
-    return title, FIRST_CALL if filled else GROWN
+    return "lazily created or grown tensor", FIRST_CALL if filled else GROWN
 
 
 def _describe_metadata(known: Facts) -> TitleAndAdvice:
     group = known.group
     kind, first = group.kind, group.first
-    title = _TITLES.get(kind, "tensor metadata changed")
+    aspect = _ASPECTS.get(kind or "", kind if kind in ("dtype", "device", "rank") else "type")
+    title = _TITLES.get(kind, f"tensor of another {aspect}")
     if kind == "parameter" and (first.expected or "").startswith("requires_grad"):
         title = "parameter frozen or released"
     if kind == "requires_grad":
         return title, GRADIENT_OF_INPUT
     if kind == "inference" and "ADInplaceOrView" not in parse_dispatch_keys(first.expected or ""):
         return "inference tensor expected", INFERENCE_TENSOR
-    aspect = _ASPECTS.get(kind or "", kind if kind in ("dtype", "device", "rank") else "type")
     copy, passed = _find_copy(group), known.find_passed(group.variable)
     advice = ONE_KIND if copy is None or passed is None else COPIED.fill(copy=copy)
     return title, advice.fill(aspect=aspect, expression=f"({passed})")

@@ -5,7 +5,7 @@ calls."""
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 
 from packaging.version import Version
 
@@ -20,8 +20,8 @@ from compilediag.rules.fix_context import (
 )
 from compilediag.rules.make_finding import Advice, format_place
 from compilediag.rules.objects import CONTAINER, FIRST_CALL, describe_hook
-from compilediag.rules.recompiles import RecompileRule, TitleAndAdvice
-from compilediag_harness.wire import Location, ValueUse
+from compilediag.rules.recompiles import RecompileRule
+from compilediag_harness.wire import ValueUse
 
 EACH_VALUE = Advice(
     "torch makes a graph for each value of {name}: leave it where the values are few; else choose "
@@ -67,57 +67,6 @@ _NEEDS = {
 }
 
 
-def _describe_captured(known: Facts) -> TitleAndAdvice:
-    group = known.group
-    title = "closure flag" if facts.is_of_hook(group) else "captured value"
-    if group.kind == "tensor":
-        title = "captured tensor"
-    elif facts.is_callable(group):
-        title = "captured function or object"
-    elif ".environ[" in group.variable:
-        title = "environment value changed"
-    elif facts.is_number(group.first.expected) and not facts.is_branched_on(group):
-        title = "captured number"
-    return title, _choose_advice(known)
-
-
-def _describe_attribute(known: Facts) -> TitleAndAdvice:
-    group, advice = known.group, _choose_advice(known)
-    title = "attribute of an object" if facts.is_of_object(group) else "module attribute"
-    if facts.is_container(group) and group.variable.endswith("._modules"):
-        title = "submodules added or removed"
-    elif advice is FIRST_CALL:
-        title = "attribute that the compiled code fills"
-    elif facts.is_container(group):
-        title = "attribute container"
-    elif group.kind in ("attribute_set", "type"):
-        title = f"attribute {'of another type' if group.kind == 'type' else 'added or removed'}"
-    return title, advice
-
-
-def _describe_global(known: Facts) -> TitleAndAdvice:
-    changed = "environment value changed"
-    title = changed if known.group.kind == "environment" else "global variable"
-    return title, _choose_advice(known)
-
-
-def _describe_argument(known: Facts) -> TitleAndAdvice:
-    group, advice = known.group, _choose_advice(known)
-    before, after = group.first.expected or "", group.first.actual or ""
-    types, number = ("torch.Tensor", "Tensor"), facts.is_number(before)
-    if (number and (after in types or after.startswith("Tensor "))) or (
-        before in types and after in ("int", "float")
-    ):
-        return "number in some calls, tensor in others", advice
-    title = "Python value as argument"
-    if group.kind == "tensor_index":
-        title = "0-dim tensor used as an index"
-    elif not facts.is_branched_on(group):
-        title = "Python number as argument" if number else title
-        title = "bool argument" if before in ("True", "False") else title
-    return title, advice
-
-
 def _choose_advice(known: Facts) -> Advice:
     """Choose what to say about a value that changed: a recipe only where its facts are known."""
     group = known.group
@@ -151,33 +100,26 @@ def _describe_number(known: Facts) -> Advice:
     also = "".join(
         f", and call torch.{use.callee.rpartition('.')[2]} in place of {use.callee} at "
         f"{format_place(use.file, use.line)}"
-        for use in known.uses or ()
+        for use in facts.list_uses(group) or ()
         if use.kind in MATH
     )
     if group.code == "CD107":
-        return _describe_passed_number(known, also)
+        passed = known.find_passed(group.variable)
+        return NUMBER if passed is None else PASSED_AS_TENSOR.fill(expression=passed, also=also)
     setters = known.setters
     # What else changes beside it would compile the frame as often without it.
     entries = (entry for event in group.recompiles for entry in event.entries)
     alone = {guard.source for entry in entries for guard in entry.guards} <= {group.first.source}
     if setters is None or group.code == "CD109" or not alone:
         return NUMBER
-    return SET_AS_TENSOR.fill(also=" and at ".join(["", *_list_places(setters)]) + also)
-
-
-def _describe_passed_number(known: Facts, also: str) -> Advice:
-    passed = known.find_passed(known.group.variable)
-    return NUMBER if passed is None else PASSED_AS_TENSOR.fill(expression=passed, also=also)
-
-
-def _list_places(places: Iterable[Location]) -> list[str]:
-    return [*dict.fromkeys(format_place(place.file, place.line) for place in places)]
+    places = dict.fromkeys(format_place(place.file, place.line) for place in setters)
+    return SET_AS_TENSOR.fill(also=" and at ".join(["", *places]) + also)
 
 
 def _find_need(known: Facts, kinds: Collection[str]) -> ValueUse | None:
     """Find the use for which torch needs the value itself, if the code has one of these kinds; that
     of the program's own code before that of others."""
-    uses = [use for use in known.uses or () if use.kind in kinds]
+    uses = [use for use in facts.list_uses(known.group) or () if use.kind in kinds]
     return min(uses, key=lambda use: not known.is_own(use.file), default=None)
 
 
@@ -190,10 +132,10 @@ def _explain_need(use: ValueUse) -> Advice:
 
 
 RULES = (
-    RecompileRule("CD101", _describe_captured),
-    RecompileRule("CD104", _describe_attribute),
-    RecompileRule("CD107", _describe_argument),
-    RecompileRule("CD109", _describe_global),
+    RecompileRule("CD101", lambda known: ("captured value", _choose_advice(known))),
+    RecompileRule("CD104", lambda known: ("attribute of an object", _choose_advice(known))),
+    RecompileRule("CD107", lambda known: ("Python value as argument", _choose_advice(known))),
+    RecompileRule("CD109", lambda known: ("global or environment value", _choose_advice(known))),
     RecompileRule("CD117", lambda _: ("instances share code and differ", INSTANCES)),
 )
 
@@ -281,7 +223,7 @@ def propose_number_tensors(context: FixContext) -> Iterator[ProgramChange]:
     if name is None or place is None or not place.line or not context.is_own(place.file):
         return
     # Not float64: torch reads such a tensor without dimensions as a number, and traces again.
-    dtype = "int64" if context.are_integers else "float32"
+    dtype = "int64" if all(map(facts.is_integer, context.seen)) else "float32"
     yield ProgramChange(
         "source",
         f"{place.file}:{place.line}: {shown or name} as a 0-dim tensor (torch.{dtype}), changed in "

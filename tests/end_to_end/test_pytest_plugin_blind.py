@@ -50,7 +50,7 @@ def test_blind_tests_fail(done: pytest.RunResult) -> None:
         "test_not_called": "no compiled callable was called: is torch.compile reached",
         "test_stance": "torch.compiler.set_stance('force_eager') is in force",
         "test_disabled": "torch._dynamo.config.disable is True",
-        "test_no_graph": "torch tried, and was left without a graph",
+        "test_no_graph": "nothing was compiled: no graph is left of 1 frame",
     }
     for name, text in expected.items():
         told = failure_of(done, name)
@@ -63,7 +63,7 @@ def test_switched_off_by_the_environment(pytester: pytest.Pytester, monkeypatch)
     monkeypatch.setenv("TORCH_COMPILE_DISABLE", "1")
     done = run(pytester, "@pytest.mark.compile_budget(recompiles=0)\ndef test_it(): sizes(2, 3)\n")
     done.assert_outcomes(failed=1)
-    assert "TORCH_COMPILE_DISABLE or TORCHDYNAMO_DISABLE is set" in failure_of(done, "test_it")
+    assert "unset TORCH_COMPILE_DISABLE and TORCHDYNAMO_DISABLE" in failure_of(done, "test_it")
 
 
 EARLIER = """
@@ -103,7 +103,7 @@ def test_torch_is_never_imported(pytester: pytest.Pytester) -> None:
     )
     done = again(pytester)
     done.assert_outcomes(failed=1, passed=1)
-    assert "torch was not imported by the end of the test" in failure_of(done, "test_it")
+    assert "torch was never seen in the run" in failure_of(done, "test_it")
 
 
 def test_a_fault_of_ours(pytester: pytest.Pytester) -> None:

@@ -151,20 +151,19 @@ def test_words(text: str, code: str, advice: str) -> None:
 
 
 OPTIMIZERS = [
-    ("len(self.param_groups[0]) == 12", "keys of a parameter group changed", False),
-    ("not ___dict_contains('step', opt.param_groups[0])", "keys of a parameter group", False),
-    ("self.param_groups[0]['step'] == 1", "a value of the optimizer changed", False),
-    ("len(self.state[list(dict.keys(self.state))[0]]) == 3", "optimizer state was created", True),
-    ("self.state[list(dict.keys(self.state))[0]]['step'] == 1", "a value of the optimizer", False),
-    ("not ___dict_contains('m', self.state[list(dict.keys(self.state))[0]])", "state was", True),
+    ("len(self.param_groups[0]) == 12", False),
+    ("not ___dict_contains('step', opt.param_groups[0])", False),
+    ("self.param_groups[0]['step'] == 1", False),
+    ("len(self.state[list(dict.keys(self.state))[0]]) == 3", True),
+    ("self.state[list(dict.keys(self.state))[0]]['step'] == 1", False),
+    ("not ___dict_contains('m', self.state[list(dict.keys(self.state))[0]])", True),
 ]
 
 
-@pytest.mark.parametrize(("text", "title", "is_state"), OPTIMIZERS)
-def test_what_of_an_optimizer_changed(text: str, title: str, is_state: bool) -> None:
+@pytest.mark.parametrize(("text", "is_state"), OPTIMIZERS)
+def test_what_of_an_optimizer_changed(text: str, is_state: bool) -> None:
     """State is what is in `state`; only for that a second compile is normal."""
     (finding,) = findings(printed(text))
-    assert title in finding.title
     assert ("two compiles are normal" in finding.fix.summary) == is_state
 
 

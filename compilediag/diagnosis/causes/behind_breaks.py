@@ -1,9 +1,5 @@
-"""Frames that torch compiles apart only because of a graph break.
-
-These are what is left of a function after the break, and functions that the broken function calls,
-which torch had otherwise inlined. A broken function runs its rest, and the call that broke, outside
-its graph: torch then compiles each of these as a frame of its own, with guards of its own.
-"""
+"""Frames that torch compiles apart, with guards of their own, only because of a graph break: what
+is left of a function after it, and functions that the broken function calls, else inlined."""
 
 from __future__ import annotations
 
@@ -70,11 +66,7 @@ _NAME = re.compile(r"[^\W\d]\w*")
 
 
 def find_behind_breaks(timeline: Timeline) -> BehindBreaks:
-    """Find the break behind each frame, taking compiles in their time order.
-
-    Which function a frame continues is read from the name that torch gives the rest
-    (`torch_dynamo_resume_in_F_at_N`).
-    """
+    """Find the break behind each frame, taking compiles in their time order."""
     # The break that a compile met, the last of several; a restart belongs to its compile.
     sites = {
         (process, compile_id.partition("_")[0]): site.at

@@ -180,13 +180,9 @@ class Group:
 
     @property
     def constant_dimensions(self) -> list[int]:
-        """The dimensions that torch made a constant once more when it compiled a second size of
-        them, though it takes a dimension for dynamic from then on.
-
-        A cache entry shows it: one that was compiled at an earlier of these recompiles, for another
-        size, and demands that size. 0 and 1 are always constants; another module instance has
-        entries of its own, which were compiled for the first size.
-        """
+        """The dimensions that torch made a constant again at their second size, though it takes
+        them for dynamic from then on: a cache entry of an earlier of these recompiles demands its
+        size. 0 and 1 are always constants; another module instance has entries of its own."""
         constants: set[int] = set()
         sizes: dict[FrameId, set[tuple[int, str]]] = {}
         for cause, event in zip(self.causes, self.recompiles, strict=True):

@@ -1,9 +1,6 @@
 """False guards of cache entries, classified and without their consequences; the nearest entry.
-
-A `Condition` has everything decided about one: family, variable, expected, actual. Under autocast
-every tensor guard is false; below an object of another type every attribute is missing. Counting
-such consequences would hide the cause and choose the wrong entry.
-"""
+Under autocast every tensor guard is false, below an object of another type every attribute: these
+would hide the cause and choose the wrong entry."""
 
 from __future__ import annotations
 
@@ -41,8 +38,6 @@ class Condition:
     """The user's line, of the process or of the printed reason."""
     position: int
     """In guard order."""
-    line_text: str | None = None
-    """The source text of `place`."""
     novel: bool | None = None
     """No cache entry accepts the present value; None where that is not known."""
 
@@ -144,9 +139,8 @@ def make_condition(
         hint = false.hint or (own.hint if own else None)
         in_torch = frame is not None and classify_ownership(frame.file) == "torch"
         variable = format_variable(guard.variable_path, false.facts, hint, in_torch=in_torch)
-    text = false.line_text or (own.user_line if own else None)
     return Condition(
-        *(false, guard, decision, variable, expected, actual, place, position, text), false.novel
+        false, guard, decision, variable, expected, actual, place, position, novel=false.novel
     )
 
 
@@ -198,14 +192,10 @@ def drop_consequences(conditions: Sequence[Condition]) -> tuple[Condition, ...]:
 
 
 def select_nearest(entries: Iterable[Sequence[Condition]]) -> Sequence[Condition]:
-    """Select the entry that the fewest common causes keep from fitting.
-
-    Of equals that with the most values that no entry accepts, which nothing was compiled for, then
-    that with the fewest conditions, then the first, the most recently used. Where each of its
-    values is accepted by some entry, they are no reason by themselves: then the nearest of the
-    entries that found a new value. Entries compiled for another instance only count when there is
-    none of this instance, or none of them found a new value.
-    """
+    """Select the entry that the fewest common causes keep from fitting; of equals that with the
+    most values that no entry accepts, then the fewest conditions, then the most recently used.
+    Where each of its values is accepted by some entry, the nearest of those that found a new value.
+    Entries of another instance count only where those of this one decide nothing."""
     candidates = [entry for entry in entries if entry]
     own = select_this_instance(candidates)
     best = min(own, key=_compute_distance, default=())
@@ -354,8 +344,6 @@ def _find_absent_member(condition: Condition, path: GuardPath) -> GuardPath | No
 
 def _is_positional(path: GuardPath, depth: int) -> bool:
     """True if the hop at `depth` takes a member by position, which a new length or order moves."""
-    if len(path.hops) <= depth:
-        return False
     hop = path.hops[depth]
     by_index = hop.text.lstrip("-").isdigit() or hop.text.startswith("list(dict.keys(")
     return hop.kind == "key" or (hop.kind == "item" and by_index)

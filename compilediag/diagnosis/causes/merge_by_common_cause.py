@@ -1,9 +1,7 @@
 """Merges causes with a common cause into one group: the root first, then what follows from it.
 
-A batch of another length changes all its tensors alike, in the compiled function and in what it
-calls; a number is guarded in two ways; a call such as `model.set_adapter("de")` sets a name and
-flips flags. Causes that only happen to change at the same time stay apart: what has a common cause
-changes in the same recompiles, or step, by the same line or by the same amount.
+What has a common cause changes in the same recompiles, or step, by the same line or by the same
+amount, as all tensors of a batch do; what only happens to change at the same time stays apart.
 """
 
 from __future__ import annotations
@@ -14,12 +12,7 @@ from dataclasses import replace
 from itertools import combinations
 
 from compilediag.diagnosis.causes.behind_breaks import BehindBreaks, get_whole_function
-from compilediag.diagnosis.causes.cause_group import (
-    APART,
-    Group,
-    add_values,
-    find_changed_dims,
-)
+from compilediag.diagnosis.causes.cause_group import APART, Group, add_values, find_changed_dims
 from compilediag.diagnosis.codes import VALUES, get_code_info
 from compilediag.diagnosis.findings import Cause, CommonCause
 from compilediag.receipt.schema.compiles import mask_indices
@@ -56,7 +49,9 @@ def merge_by_common_cause(
     merged = _merge_indices(merged)
     merged.sort(key=lambda group: (group.changed != "tensor", -len(group.recompiles)))
     merged = _attach_followers(
-        merged, _has_one_writer, lambda group, tensor: _is_set_with(group, tensor, values)
+        merged,
+        lambda group: len({(writer.file, writer.function) for writer, _ in group.writers}) == 1,
+        lambda group, tensor: _is_set_with(group, tensor, values),
     )
     return sorted(merged, key=lambda group: order[group.id])
 
@@ -347,10 +342,6 @@ def collect_values(
                     pairs = (entry_id, cause.expected), (event.compile_id, cause.actual)
                     add_values(values.setdefault((frame, cause.variable), {}), pairs)
     return values
-
-
-def _has_one_writer(group: Group) -> bool:
-    return len({(writer.file, writer.function) for writer, _ in group.writers}) == 1
 
 
 def _is_set_with(group: Group, tensor: Group, values: ValuesByGraph) -> bool:

@@ -1,17 +1,9 @@
 """The causes of every recompile of a run, found once and grouped by what is the same cause.
 
-The stage between a Timeline and its findings: rules, receipts, ranks and the pytest plugin read it;
-none of them works out a cause again.
-
-All causes of one recompile are every guard of the nearest cache entry that had to be true. The
-process knows for each guarded source whether some cache entry accepts its present value, so what
-was new is known: values that no entry accepts, or that none accepts together. One leaf guards all
-of a tensor and one all of torch's global state: a part of those is known where some entry has
-nothing against that part.
-
-A module that grows a buffer often remembers its length: `self.seq_len` beside `self.table`. Both
-guards fail, sometimes the int alone, once the buffer's size is dynamic; the cause is one. An
-unrelated attribute of the same object stays a cause of its own.
+Causes of one recompile are every guard of the nearest cache entry that had to be true. What was new
+is known too: values that no entry accepts, or that none accepts together. Of a leaf that guards all
+of a tensor, or all of torch's state, a part is known where some entry has nothing against it. A
+buffer that grows and the int that remembers its length (`self.seq_len`) are one cause.
 """
 
 from __future__ import annotations
@@ -212,9 +204,9 @@ def list_causes(recompile: Recompile) -> tuple[Cause, ...]:
 def find_other_worlds(
     recompile: Recompile, asked: Mapping[CompileId, Recompile]
 ) -> tuple[str, frozenset[str]]:
-    """Find the entry that served the last call of the frame, and the entries of whose false guards
-    none has changed since: they were compiled in another world, and are no measure of what changed
-    now. "" where the last one is not known. `asked`: every recompile of the run."""
+    """Find the entry that served the last call of the frame ("" where it is not known), and those
+    of whose false guards none has changed since: compiled in another world, they are no measure of
+    what changed now. `asked`: every recompile of the run."""
     first = parse_reasons(recompile.reasons[0])[:1] if recompile.reasons else ()
     last = first[0].compile_id if first else None
     false = {entry.compile_id: _list_false(entry) for entry in recompile.entries}
@@ -245,12 +237,9 @@ def _list_false(entry: EntryDiff) -> frozenset[Hashable]:
 def explain_recompile(
     recompile: Recompile, worlds: tuple[str, frozenset[str]] = ("", frozenset())
 ) -> Explanation:
-    """Explain a recompile: its causes, and the cache entries they were found in. `worlds`: as
-    `find_other_worlds` gives it.
-
-    They come from the guards evaluated in the process; where those are missing or incomplete
-    (`problem`), from torch's printed reasons, with confidence "text".
-    """
+    """Explain a recompile, by the guards evaluated in the process; where those are missing or
+    incomplete (`problem`), by torch's printed reasons, with confidence "text". `worlds`: as
+    `find_other_worlds` gives it."""
     entries, reasons, frame = recompile.entries, recompile.reasons, recompile.frame
     if entries and recompile.problem is None:
         conditions = mark_known_parts([list_conditions(entry, reasons, frame) for entry in entries])
@@ -351,7 +340,6 @@ def _make_cause(condition: Condition, *, primary: bool = False) -> Cause:
         primary=primary,
         writers=seen or false.writers,
         confidence=confidence,
-        line_text=condition.line_text,
         novel=condition.novel,
         own=false.own,
         branched_on=false.branched_on,
@@ -379,7 +367,6 @@ def _combine(conditions: Sequence[Condition]) -> Cause:
         actual=", ".join(part.value for part in parts),
         location=location,
         writers=tuple(dict.fromkeys(writer for part in parts for writer in part.writers)),
-        line_text=next((part.line_text for part in parts if part.location == location), None),
         parts=parts,
         novel=False,
     )

@@ -1,9 +1,8 @@
 """Recompiles that make a wanted variant, that can be avoided, or of which neither was seen.
 
-A wanted variant is one graph of a few: for a mode, phase, bucket, shape or dtype. It was compiled
-once, its guards held in a later call, and the program is through with compiling for what changed.
-A value that the program's objects hold must come back, too: one that moves on for good, as a table
-that grows or an attribute that is filled, is no variant of anything.
+A wanted variant was compiled once, its guards held in a later call, and the program is through with
+compiling for what changed. A value that the program's objects hold must come back, too: one that
+moves on for good, as a table that grows, is no variant of anything.
 """
 
 from __future__ import annotations
@@ -164,14 +163,11 @@ class _Served:
         """True if an older entry served a call after it, or its own one after a newer compile: the
         values alternate."""
         runs = [run for run in self._list_runs(event) if run.again and run.t > event.t]
-        begun = {run: self._get_begin(run) for run in runs}
-        if any(at < event.t for at in begun.values()):
+        ids = [CompileId(run.process, run.epoch, run.compile_id) for run in runs]
+        # The first entry of a frame was compiled before all others.
+        if any(self._asked.get(compile_id, 0.0) < event.t for compile_id in ids):
             return True
         own = max((run.t for run in runs if run.compile_id == event.compile_id), default=event.t)
         times = self._times[_get_frame(event.id)]
         newer = bisect_right(times, event.t)
         return newer < len(times) and times[newer] < own
-
-    def _get_begin(self, run: EntryServed) -> float:
-        """Get when the entry began to be compiled; the first of a frame before all others."""
-        return self._asked.get(CompileId(run.process, run.epoch, run.compile_id), 0.0)

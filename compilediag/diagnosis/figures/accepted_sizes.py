@@ -1,10 +1,6 @@
-"""The sizes that a compiled frame serves, from the guards that torch built, with the condition that
-refuses others.
-
-They are those of calls that are like the one it was compiled for last, in all but these sizes: how
-each older cache entry stood to that call was recorded when torch asked it. What does not follow
-from the recorded guards is not listed.
-"""
+"""The sizes that a compiled frame serves in calls like the one it was compiled for last, from the
+guards that torch built, with the condition that refuses others. What does not follow from the
+recorded guards is not listed."""
 
 from __future__ import annotations
 
@@ -157,11 +153,8 @@ def _change_shape(tensor: TensorGuard, shape: Sequence[int]) -> TensorGuard:
 def _make_check(
     diff: EntryDiff, guarded: InputsGuarded | None, base: InputsGuarded, group: _Group
 ) -> Callable[[Mapping[str, TensorGuard]], bool]:
-    """Make the test of an entry for other layouts of the tensors of a group.
-
-    Raises:
-        _Unknown: a guard that was not recorded may refuse them.
-    """
+    """Make the test of an entry for other layouts of the tensors of a group; `_Unknown` where a
+    guard that was not recorded may refuse them."""
     given = {tensor.source: tensor for tensor, _ in group.members}
     of_sizes = {"TENSOR_MATCH", "SHAPE"}
     others = [its for its in diff.guards if not (its.leaf in of_sizes and group.is_in(its.text))]
@@ -205,11 +198,7 @@ def _find_spans(
     group: _Group,
     guarded: Iterable[InputsGuarded],
 ) -> tuple[list[tuple[int, int]], int]:
-    """Find the sizes of a group that some entry serves, and the largest one that was tried.
-
-    Raises:
-        _Unknown: it does not follow from what was recorded.
-    """
+    """Find the sizes of a group that some entry serves, and the largest one that was tried."""
     conditions = chain.from_iterable(its.conditions for its in guarded)
     texts = "; ".join(text for text in conditions if group.is_in(text))
     points = {*range(SMALL + 1), *(1 << power for power in range(LARGEST.bit_length()))}

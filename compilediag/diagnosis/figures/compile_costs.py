@@ -1,10 +1,6 @@
-"""Costs of compiling: seconds by phase, and guards on each call of what was compiled.
-
-What a phase took does not hold what the phases within it took, so the sum is the compile's time,
-but for what torch does not time: "other". An evaluation of guards is measured right after others,
-so that it is the least that a call pays. torch's own figure is of one with empty caches of the
-processor, which no loop ever sees.
-"""
+"""Costs of compiling: seconds by phase, without those of the phases within it, and guards on each
+call. An evaluation of guards is measured right after others, so that it is the least that a call
+pays; torch's own figure is of one with empty caches of the processor, which no loop ever sees."""
 
 from __future__ import annotations
 

@@ -103,14 +103,10 @@ def compute_account(
     orderly: bool = True,
     settled: Settled | None = None,
 ) -> Account | None:
-    """Compute the account of the lead process, in whole nanoseconds.
-
-    `wall_s` is the parent's measure of the whole run. What it has beyond the process's own events
-    is the start of the interpreter and its end (startup); when the run did not end in an orderly
-    way (`orderly` False) what it did after its last event is unknown: idle. None when neither a
-    wall time nor an event is there. Of a timeline without what is `settled`, the same account as of
-    the whole one; compiles from before are left out here.
-    """
+    """Compute the account of the lead process, in whole nanoseconds; None when there is neither a
+    wall time nor an event. What `wall_s`, the parent's measure of the whole run, has beyond the
+    process's own events is startup; idle, where the run did not end in an orderly way. Of a
+    timeline without what is `settled`, the same account as of the whole one."""
     process, floor = timeline.lead, settled.until_ns if settled is not None else 0
     compiles = _list_compiles_after(timeline, process, settled)
     steps = [step for step in timeline.steps if step.process == process]
@@ -177,12 +173,7 @@ def build_goodput_section(
     timeline: Timeline, wall_s: float | None, *, complete: bool
 ) -> GoodputSection | None:
     """Build the goodput section, in seconds; None when there was neither a wall time nor an event.
-
-    Args:
-        timeline: the run.
-        wall_s: the parent's measure of the whole run.
-        complete: the parent saw it end in an orderly way.
-    """
+    `complete`: the parent saw the run end in an orderly way."""
     if not timeline.can_observe("steps"):
         return None  # a trace of compiles does not show where the rest of the time went
     ended = find_lead_process(timeline)

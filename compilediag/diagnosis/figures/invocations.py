@@ -1,9 +1,7 @@
 """Calls of compiled callables by step, the work that the run did, and padding to fixed sizes.
 
-Of what runs at fixed sizes: calls, padding, its proof, and what as many sizes would have padded,
-had they been chosen for the calls that came. A step counts where all calls were recorded one by
-one: not where it was not sampled. Samples are the leading sizes of the first tensors of the calls:
-two runs that agree in them have done the same work.
+A step counts where all calls were recorded one by one. Samples are the leading sizes of the first
+tensors of the calls: two runs that agree in them have done the same work.
 """
 
 from __future__ import annotations
@@ -303,12 +301,9 @@ def _make_padding_record(checked: PaddingChecked) -> PaddingRecord:
 
 
 def plan_padding(fixed_shape: FixedShapeRun) -> PlannedPadding | None:
-    """Plan as many other sizes for the calls that came, and count what those would run in them.
-
-    None where it cannot be known: without a call, with more than two axes, and where the program
-    gave a cost of its own, which padding does not follow. A large batch that was split counts as
-    the calls it became; fewer of them may be needed.
-    """
+    """Plan as many other sizes for the calls that came, and count what those would run in them;
+    None without a call, with more than two axes, and where the program gave a cost of its own. A
+    large batch that was split counts as the calls it became."""
     if fixed_shape.priced or not fixed_shape.real:
         return None
     if len(fixed_shape.buckets) == 1:

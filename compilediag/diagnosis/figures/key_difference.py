@@ -1,7 +1,5 @@
-"""The difference between two keys of a compile cache: components of another digest, in words.
-
-It stands apart from the figures of a run, so that `diff` starts without what folds one.
-"""
+"""The difference between two keys of a compile cache: components of another digest, in words. It
+imports none of the figures of a run: `diff` starts without what folds one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""Step times: exact figures, a sketch that merges between runs and ranks, phases and spikes.
-
-Also seconds of spans, functions and hooks by phase, and what made the long steps long.
-"""
+"""Step times: exact figures, a sketch that merges between runs and ranks, phases, seconds of spans,
+functions and hooks, and what made the long steps long."""
 
 from __future__ import annotations
 

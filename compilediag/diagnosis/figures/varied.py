@@ -1,9 +1,5 @@
-"""Every guarded value that was false at a compile, with what it was in each graph of its frame.
-
-Not only the causes: what is behind the first one is what the next run would find. A value stands
-under its own name, whatever it was changed with; those that differ by an index alone, such as an
-attribute of each layer, and varied alike are one row.
-"""
+"""Every guarded value that was false at a compile, not only the causes, with what it was in each
+graph of its frame; those that differ by an index alone and varied alike are one row."""
 
 from __future__ import annotations
 

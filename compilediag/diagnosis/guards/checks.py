@@ -1,8 +1,5 @@
-"""Parses one guard expression: what it checks, of which value, and what it expects.
-
-Covers every text of torch 2.7 to 2.15 that was provoked or read in its source. A text that no
-parser matches becomes the check "unknown"; nothing raises.
-"""
+"""Parses one guard expression of torch 2.7 to 2.15: what it checks, of which value, and what it
+expects. A text that no parser matches becomes the check "unknown"; nothing raises."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""Decides which family (code) a false guard belongs to: one order, first match wins.
-
-Facts of the live process come before the text. Without them the family is the one that the text
-makes most likely; `needs_facts` in the tests lists where a text is ambiguous.
-"""
+"""Decides which family (code) a false guard belongs to: one order, first match wins. Facts of the
+live process come before the text; without them it is the family that the text makes most likely."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
     0/1: len(d) == 1      # return x * len(d)  # app/model.py:12 in forward (HINT: ...)
     User stack trace: ...
 
-The grammar holds for torch 2.7 to 2.15; what a version does not print is None. Nothing raises:
-text that fits no grammar becomes an expression as it stands.
+What a version of torch does not print is None; text that fits no grammar is an expression.
 """
 
 from __future__ import annotations

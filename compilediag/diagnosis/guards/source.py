@@ -1,14 +1,12 @@
 """Parses a guard's source into a path, and formats it as the user would write the variable.
 
-A path is a root name and the hops from it, read without running anything; its name is as in
-"pos.pe", "capture", "d['k']". Sources come in two notations, `L['self']._buffers['pe']` from the
-guard tree and `self._buffers['pe']` in printed reasons; torch 2.7 writes `dict.__getitem__(d, k)`
-for `d[k]`. All give the same GuardPath. Text that is no source gives None, never an error.
+Sources come in two notations, `L['self']._buffers['pe']` from the guard tree and
+`self._buffers['pe']` in printed reasons; torch 2.7 writes `dict.__getitem__(d, k)` for `d[k]`. Text
+that is no source gives None, never an error.
 
-What lies below a module is written as in `named_buffers()` and `state_dict`, without the `self`
-in front: "pos.pe"; a numbered child by its container: "Sequential[1].scale". A plain attribute of
-the root keeps its root: "self.count", "cfg.flag". What a function captured goes by the name of its
-free variable. Facts of the live process come first.
+What lies below a module is written as in `named_buffers()`: "pos.pe"; a numbered child by its
+container: "Sequential[1].scale"; an attribute of the root with its root: "self.count"; what a
+function captured by the name of its free variable. Facts of the live process come first.
 """
 
 from __future__ import annotations
@@ -289,7 +287,8 @@ def _resolve_root(path: GuardPath) -> GuardPath:
 _SELF_NAMES = ("self", "s", "fn")
 """Roots that are the compiled module itself; `fn` is torch's own name for a built-in module."""
 
-_HINTED = re.compile(r"guard on \"(?P<name>\w+)\"(?P<rest>.*)", re.DOTALL)
+_HINTED = re.compile(r"(?:guard on \")?(?P<name>[^\W\d]\w*)(?:\".*)?", re.DOTALL)
+"""torch's hint (2.11 or newer), `guard on "capture"`, and the bare name."""
 _SILENT_ATTRIBUTES = ("__dict__", "__code__", "__class__")
 _SIZES = ("size", "stride", "storage_offset", "numel", "item")
 
@@ -320,20 +319,12 @@ def format_variable(
     return path.root + _render_hops(hops)
 
 
-def parse_free_variable(hint: str | None) -> str | None:
-    """Parse the free variable that torch's hint names (torch >= 2.11), "capture" of `guard on
-    "capture"`; the bare name is taken too."""
-    if hint is not None and hint.isidentifier():
-        return hint
-    matched = _HINTED.match(hint.strip()) if hint else None
-    return matched.group("name") if matched else None
-
-
 def _format_captured(path: GuardPath, facts: GuardFacts, hint: str | None) -> str:
     tail = _select_meaningful(path.tail)
     if path.cell is not None and path.hops[path.callable_end - 1].text == "cell_contents":
         name = (facts.free_variable or "").partition(".")[0].partition("[")[0]
-        name = name or parse_free_variable(hint) or f"captured variable {path.cell}"
+        hinted = _HINTED.fullmatch((hint or "").strip())
+        name = name or (hinted["name"] if hinted else f"captured variable {path.cell}")
         return name + _render_hops(tail)
     if not tail:
         holder = GuardPath(path.root, path.scope, path.hops[: path.callable_end - 2])

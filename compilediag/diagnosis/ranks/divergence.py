@@ -1,9 +1,7 @@
-"""Compares the ranks of a run: where they diverge, which are slow, and which are listed. Pure.
+"""Compares the ranks of a run: where they diverge, which are slow, and which are listed.
 
 All ranks of a data-parallel run compile the same graphs; one that does not makes all others wait
-in the next collective, or runs collectives in another order and hangs. Counts of two receipts of
-one configuration are compared, so as many ranks are listed of each run as there is room for: those
-that stand for others first, then the lowest.
+in the next collective, or hangs. Listed are those that stand for others first, then the lowest.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """Summaries of ranks in some tens of kilobytes, and fingerprints of them in some hundred bytes.
 
-A summary has what the rank compiled, why again, and what it ran in which order; a fingerprint has
-digests of these, which are enough to compare all ranks that are not named. Pure, picklable and
-mergeable: ranks can be summarised anywhere, and compared where the summaries meet. A rank finds
-only what was compiled under its own cache keys, so ranks whose keys differ share no entry. The
-index of the device is part of the keys and differs by design: it is left out, and so is the digest
-of a graph that may hold it.
+A fingerprint has digests, enough to compare the ranks that are not named. Both can be made anywhere
+and compared where they meet. The index of the device is part of cache keys and differs by design:
+it is left out, and so is the digest of a graph that may hold it.
 """
 
 from __future__ import annotations
@@ -36,12 +33,7 @@ def list_key_parts(
 ) -> tuple[str, ...]:
     """List lines as `0/0 forward: input 0 of the graph = torch.float32, … (3f9ab2c1)`, sorted: each
     component of each key, and each setting of the compiler once. Equal lines are equal values.
-
-    Args:
-        caches: of the processes of one rank; of a torch or a cache that does not record of what a
-            key is made there are no lines.
-        names: of compiles, by compile id and epoch.
-    """
+    `caches`: of the processes of one rank; `names`: of compiles, by compile id and epoch."""
     lines: set[str] = set()
     for part in caches:
         for components in (part.settings or {}).values():

@@ -8,6 +8,8 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
+from msgspec import structs
+
 from compilediag.diagnosis.causes.merge_by_common_cause import ANOTHER_INSTANCE
 from compilediag.diagnosis.codes import LIMIT, Severity, get_code_info
 from compilediag.diagnosis.findings import CauseId, Finding
@@ -369,22 +371,18 @@ BREAKS = "CD2"
 """How the codes of graph breaks begin."""
 
 
-def list_capture_settings(finding: FindingRecord) -> Iterator[CandidateRecord]:
-    """List the setting that captures an operator whose output's shape depends on data."""
-    if "Dynamic shape operator" in (BreakEvidence.parse(finding.evidence).reason or ""):
-        name, risk = "TORCHDYNAMO_CAPTURE_DYNAMIC_OUTPUT_SHAPE_OPS", CAPTURED.caveat or ""
-        yield CandidateRecord("environment", name, "1", risk)
-
-
 def add_capture_recipe(finding: Finding) -> Finding:
-    """Make the setting for operators whose shape depends on data the recipe of their break, where
-    torch went on tracing behind it: what else breaks in a frame that ran eager is not known."""
-    if not finding.rule.startswith(BREAKS) or not finding.fix.candidates:
+    """Make the setting for operators whose shape depends on data a candidate, and the recipe where
+    torch went on tracing behind the break: what else breaks in a frame that ran eager is not
+    known."""
+    evidence = BreakEvidence.parse(finding.evidence)
+    if "Dynamic shape operator" not in (evidence.reason or ""):
         return finding
-    if BreakEvidence.parse(finding.evidence).ran_eager:
-        return finding
-    named = finding.fix.candidates[0]
-    return replace_advice(finding, CAPTURED.fill(line=format_export(named.setting, named.value)))
+    name, risk = "TORCHDYNAMO_CAPTURE_DYNAMIC_OUTPUT_SHAPE_OPS", CAPTURED.caveat or ""
+    if not evidence.ran_eager:
+        finding = replace_advice(finding, CAPTURED.fill(line=format_export(name, "1")))
+    captured = CandidateRecord("environment", name, "1", risk)
+    return structs.replace(finding, fix=structs.replace(finding.fix, candidates=(captured,)))
 
 
 _UNFAITHFUL = frozenset(

@@ -18,14 +18,10 @@ from compilediag.rules.facts import (
     Facts,
     find_break_before,
     is_held_by_package,
+    list_uses,
 )
 from compilediag.rules.make_finding import Advice, replace_advice
-from compilediag.rules.recompiles import (
-    CARRIED,
-    TEMPORARY,
-    RecompileRule,
-    TitleAndAdvice,
-)
+from compilediag.rules.recompiles import CARRIED, TEMPORARY, RecompileRule, TitleAndAdvice
 from compilediag.rules.rule import list_compile_ids
 from compilediag.rules.sizes.lines import add_branch_line, add_size_line
 from compilediag.timeline.invocations import find_varying_sizes
@@ -95,13 +91,9 @@ _CONDITIONS = {
 
 
 def _describe_size(known: Facts) -> TitleAndAdvice:
-    """Describe what to do about sizes that changed, from what the recompiles show.
-
-    A mark makes a dimension dynamic from the first call on, unless the graph makes the size a
-    constant (a loop over it, a number computed from it): torch has then compiled a second size
-    although it took the dimension for dynamic. Under `dynamic=False` that shows nothing. 0 and 1
-    are always constants.
-    """
+    """Describe what to do about sizes that changed: a mark makes a dimension dynamic from the first
+    call on, unless the graph makes the size a constant. Under `dynamic=False` a second compile does
+    not show that."""
     group = known.group
     title = f"tensor argument{'s' if group.together else ''} of another size"
     if group.planned:
@@ -117,23 +109,15 @@ def _describe_size(known: Facts) -> TitleAndAdvice:
         advice = NEEDED.fill(dimensions=" and ".join(map(str, fixed)))
     elif small:
         advice = SMALL
-    elif is_held_by_package(group) or _is_kept(group) or _needs(known):
-        advice = EACH_SIZE
     else:
-        marking = _format_marking(known)
+        # A container keeps the size as a number too, which takes no mark; or a setting makes each
+        # size a constant, and the code may need it as one.
+        kept, uses = any(part.changed == "scalar" for part in group.follows), list_uses(group)
+        needed = known.is_static and (uses is None or not {use.kind for use in uses} <= INT_USES)
+        unmarked = is_held_by_package(group) or kept or needed
+        marking = None if unmarked else _format_marking(known)
         advice = EACH_SIZE if marking is None else MARKED.fill(marking=marking)
     return title, _add_frame_caveat(group, advice)
-
-
-def _needs(known: Facts) -> bool:
-    """True where a setting makes each size a constant, and the code may need it as one."""
-    uses = known.uses
-    return known.is_static and (uses is None or not {use.kind for use in uses} <= INT_USES)
-
-
-def _is_kept(group: Group) -> bool:
-    """True where a container keeps the size as a number too, which takes no mark."""
-    return any(part.changed == "scalar" for part in group.follows)
 
 
 def _add_frame_caveat(group: Group, advice: Advice) -> Advice:

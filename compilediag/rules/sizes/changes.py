@@ -1,8 +1,5 @@
-"""Changes that may remove recompiles for sizes: marks, dynamic sources, unbacked sizes.
-
-A line that marks a tensor is followed literally: what the call itself computes is assigned to a
-variable first, because a mark belongs to one tensor object.
-"""
+"""Changes that may remove recompiles for sizes: marks, dynamic sources, unbacked sizes. What a call
+computes is assigned to a variable first: a mark belongs to one tensor object."""
 
 from __future__ import annotations
 
@@ -279,7 +276,7 @@ def propose_joint_sources(context: FixContext) -> Iterator[ProgramChange]:
             grows += [source] if source is not None else []
     value = join_values((SOURCES, source) for source in (*grows, *every)).get(SOURCES, "")
     if value and set(value.split(",")) != {entry for listed in own for entry in listed.split(",")}:
-        yield changes.make_sources_change(value, _EVERY_NAMESAKE, left=int(bool(grows)))
+        yield changes.make_variable_change(SOURCES, value, _EVERY_NAMESAKE, left=int(bool(grows)))
 
 
 def _list_sources(finding: FindingRecord) -> list[str]:

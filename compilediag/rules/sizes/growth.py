@@ -4,8 +4,6 @@ tensor anew keeps one graph for each of its sides."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-
 from packaging.version import Version
 
 from compilediag.diagnosis.causes.cause_group import find_changed_dims
@@ -27,11 +25,11 @@ GROWING = Advice(
 _HELD = "CD103"
 
 
-def describe_growth(known: Facts, version: Version | None) -> Advice | None:
+def describe_growth(known: Facts, version: Version) -> Advice | None:
     """Describe the setting for a tensor that is held and grows; None where the frame is compiled
     again for something else too, or a size is 0 or 1."""
     group = known.group
-    if group.code not in (*SIZES, _HELD) or version is None or version < FIRST_WITH_UNBACKED:
+    if group.code not in (*SIZES, _HELD) or version < FIRST_WITH_UNBACKED:
         return None
     frames = {(event.process, event.frame) for event in group.all_recompiles}
     sizes: dict[str, None] = {}
@@ -61,7 +59,8 @@ def describe_growth(known: Facts, version: Version | None) -> Advice | None:
     if len(branches) > 1:  # each keeps a graph for each of its sides
         return None
     held = created or any("." in size for size in sizes)
-    if not sizes or not held or not all(map(is_listable, _cut(sizes))):
+    listable = all(is_listable(size.partition(":")[0]) for size in sizes)
+    if not sizes or not held or not listable:
         return None
     advice = GROWING.fill(line=format_export(SOURCES, ",".join(sorted(sizes))))
     if not created:
@@ -73,7 +72,3 @@ def describe_growth(known: Facts, version: Version | None) -> Advice | None:
     return Advice(
         f"{advice.fix}, and {first.fix}", f"{advice.caveat}; {first.caveat}", advice.recipe
     )
-
-
-def _cut(sizes: Iterable[str]) -> Iterator[str]:
-    return (size.partition(":")[0] for size in sizes)
