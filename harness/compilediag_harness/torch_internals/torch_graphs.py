@@ -140,18 +140,16 @@ class GraphCounter:
         """Threads in which one was called; who reads it takes its own out."""
         # Invariant: weak: what was compiled goes when Dynamo drops it.
         self._by_callable = WeakByIdentity[Any, CapturedGraph]()
-        self._undo: list[Remover] = []
+        self._undo = contextlib.ExitStack()
+        self.uninstall = self._undo.close
 
     def install(self) -> None:
         """Begin; to be called when `OUTPUT_GRAPH` was imported."""
         owner = lookup(get_imported(OUTPUT_GRAPH), "OutputGraph")
         remover = call_beside(owner, "call_user_compiler", after=self._add_graph)
-        self._undo += [] if remover is None else [remover]
-        self._undo.append(torch_calls.watch_disabled_calls(None, self._count_call))
-
-    def uninstall(self) -> None:
-        while self._undo:
-            self._undo.pop()()
+        if remover is not None:
+            self._undo.callback(remover)
+        self._undo.callback(torch_calls.watch_disabled_calls(None, self._count_call))
 
     def forget_calls(self) -> None:
         """Count from zero again."""
