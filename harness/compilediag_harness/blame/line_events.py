@@ -10,6 +10,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from compilediag_harness.base.object_graph import iterate_frames
 from compilediag_harness.blame import source_locations
 
 _MAX_FRAMES = 200
@@ -35,12 +36,7 @@ def iterate_own_frames(
     frame: types.FrameType | None, follows: Follows = is_followed
 ) -> Iterator[types.FrameType]:
     """Iterate over the calls in progress in the user's files, innermost first, from `frame` on."""
-    for _ in range(_MAX_FRAMES):
-        if frame is None:
-            return
-        if follows(frame):
-            yield frame
-        frame = frame.f_back
+    return filter(follows, iterate_frames(frame, _MAX_FRAMES))
 
 
 class TraceFunction:
@@ -127,11 +123,11 @@ class Monitoring:
     Lines are switched on for the code objects of the user's files alone."""
 
     def __init__(
-        self, listener: Any, monitoring: Any = None, follows: Follows = is_followed
+        self, listener: Any, follows: Follows = is_followed, monitoring: Any = None
     ) -> None:
         self._listener = listener
         self._follows = follows
-        self._api: Any = getattr(sys, "monitoring", None) if monitoring is None else monitoring
+        self._api: Any = monitoring or getattr(sys, "monitoring", None)
         self._events: Any = self._api.events
         self._followed: set[types.CodeType] = set()
         self._paused = _Paused()
@@ -210,3 +206,9 @@ class Monitoring:
         # A call that raises reports it whether it is followed or not.
         if not self._paused.here and code in self._followed:
             self._listener.handle_exit(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
+
+
+def make_line_events(listener: Any, follows: Follows = is_followed) -> Monitoring | TraceFunction:
+    """Make what follows lines on this Python."""
+    kind = Monitoring if hasattr(sys, "monitoring") else TraceFunction
+    return kind(listener, follows)

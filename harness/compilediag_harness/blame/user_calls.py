@@ -248,11 +248,8 @@ def _is_wrapper(frame: types.FrameType) -> bool:
 def _bind_args(call: ast.Call, compiled: FrameBeingCompiled, names: _Names) -> list[_Passed] | None:
     """Bind by position and keyword; None where the call does not fit the compiled function."""
     code, values = compiled.code, compiled.values or {}
-    positional = code.co_varnames[: code.co_argcount]
-    by_name = code.co_varnames[code.co_posonlyargcount : code.co_argcount + code.co_kwonlyargcount]
-    rest = iter(code.co_varnames[code.co_argcount + code.co_kwonlyargcount :])
-    more = next(rest) if code.co_flags & inspect.CO_VARARGS else None
-    more_by_name = next(rest) if code.co_flags & inspect.CO_VARKEYWORDS else None
+    named, more, more_by_name = inspect.getargs(code)
+    positional, by_name = named[: code.co_argcount], named[code.co_posonlyargcount :]
     passed: list[_Passed] = []
     first = int(_is_method_call(call, compiled, names))
     positions, keywords = names.unpack_arguments(call)

@@ -260,12 +260,8 @@ def _is_read(node: ast.AST, name: str) -> bool:
 def _is_size(node: ast.AST) -> bool:
     if isinstance(node, ast.Subscript):
         return isinstance(node.value, ast.Attribute) and node.value.attr == "shape"
-    called = (
-        getattr(node.func, "attr", getattr(node.func, "id", ""))
-        if isinstance(node, ast.Call)
-        else ""
-    )
-    return called in ("size", "numel", "len")
+    called = getattr(node, "func", None)  # of a call alone
+    return getattr(called, "attr", getattr(called, "id", "")) in ("size", "numel", "len")
 
 
 def _list_numbers(call: ast.Call, receiver: int) -> set[int | str]:
