@@ -8,7 +8,6 @@ supervised run); each sees every event.
 from __future__ import annotations
 
 import sys
-import time
 import types
 from collections.abc import Callable
 from functools import partial
@@ -65,10 +64,8 @@ class Attachment:
 
     def _run_after_import(self, name: str, action: Callable[[], object]) -> None:
         def run_action(module: types.ModuleType) -> None:
-            started = time.monotonic()
-            with self.session.catch_faults(f"after import of {name}"):
+            with self.session.charge_block(f"after import of {name}"):
                 action()
-            self.session.add_overhead(time.monotonic() - started)
 
         self._imports.run_after_import(name, run_action)
 

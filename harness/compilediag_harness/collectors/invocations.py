@@ -195,17 +195,10 @@ class Invocations(SessionSink):
         )
         if eager:
             others = Location("", 0, "other callables")
-            self.session.emit(
-                EagerStanceCalls(
-                    t=now,
-                    functions=tuple(
-                        others if index == OTHERS else locations[index] for index, _, _ in eager
-                    ),
-                    stances=tuple(stance for _, stance, _ in eager),
-                    counts=tuple(eager.values()),
-                    set_at=tuple(place for _, _, place in eager),
-                )
-            )
+            called = (others if index == OTHERS else locations[index] for index, _, _ in eager)
+            _, stances, set_at = zip(*eager, strict=True)
+            counts = tuple(eager.values())
+            self.session.emit(EagerStanceCalls(now, tuple(called), stances, counts, set_at))
 
     def _add_call(self, index: int, shapes: Shapes | None) -> None:
         key = (index, shapes)

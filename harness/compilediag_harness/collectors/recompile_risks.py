@@ -66,7 +66,7 @@ class RecompileRiskCollector:
             if self._check_code(code, step, deadline):
                 self._recheck.append(code)
         if codes:
-            self._session.add_overhead(time.monotonic() - started)
+            self._session.collector_s += time.monotonic() - started
 
     def _check_code(self, code: types.CodeType, step: int, deadline: float) -> bool:
         session, started = self._session, time.monotonic()

@@ -221,14 +221,9 @@ class SyncSample:
             sums[1] += self.seconds.get(key, 0.0)
         timed = self.timed and not self._open
         return SyncsSampled(
-            t=t,
-            step=step,
-            on_device=self.on_device,
-            complete=self.complete,
-            places=tuple(location for location, _, _, _ in rows),
-            kinds=tuple(kind for _, kind, _, _ in rows),
-            loops=tuple(loop for _, _, loop, _ in rows),
-            spans=tuple(names for _, _, _, names in rows),
+            *(t, step, self.on_device, self.complete),
+            # Places, kinds, loops, spans.
+            *(zip(*rows, strict=True) if rows else ((),) * 4),
             counts=tuple(int(count) for count, _ in rows.values()),
             seconds=tuple(seconds for _, seconds in rows.values()) if timed else (),
             noting_s=self.noting_s,
@@ -299,7 +294,7 @@ class SyncCollector:
                 self._schedule.record_sample(step)
                 middle = session.convert_time((sample.began + started) / 2)
                 session.emit(sample.build_event(middle, step))
-            session.add_overhead(time.monotonic() - started)
+            session.collector_s += time.monotonic() - started
         self._quiet = 0 if compiled else self._quiet + 1
 
     def handle_step_begin(self, step: int) -> None:

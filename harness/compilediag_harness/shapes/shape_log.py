@@ -50,6 +50,8 @@ class _Calls(SessionSink):
     def add(
         self, event: FixedShapeUsed, sizes: Sizes, run: Sizes, batch_sizes: Sizes, in_graphs: bool
     ) -> None:
+        """Add a call with `sizes` rows that ran at `run`, the first of a batch of `batch_sizes`, or
+        () for the later ones; `in_graphs`: in a CUDA graph."""
         with self.lock:
             _, counts = self._shapes.setdefault(event.number, (event, {}))
             count = counts.get((sizes, run, batch_sizes))
@@ -84,12 +86,3 @@ class _Calls(SessionSink):
 
 
 sinks = SessionSinks(_Calls)
-
-
-def record_call(
-    event: FixedShapeUsed, sizes: Sizes, run: Sizes, batch_sizes: Sizes, *, in_graphs: bool
-) -> None:
-    """Record that a call with `sizes` rows ran at `run`, the first of a batch of `batch_sizes`, or
-    () for the later ones; `in_graphs`: in a CUDA graph."""
-    for sink in sinks.all:
-        sink.add(event, sizes, run, batch_sizes, in_graphs)

@@ -269,7 +269,8 @@ class StepSource:
         """End that step; `key` is 0 if an exception ended it: it was none then."""
         self.optimizing_since = None
         with self._lock:
-            self.clock.add_optimizer(began, at)
+            self.clock.begin(began)
+            self.clock.phases.add(spans.OPTIMIZER, began, at)
             if not key or self.source == EXPLICIT or self._ending:
                 return
             if self.source != OPTIMIZER:

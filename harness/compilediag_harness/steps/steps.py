@@ -114,8 +114,8 @@ def install(session: Session, torch_module: Any) -> None:
     _callables = _callables or CompiledCallables(torch_module)
     source.clock.device = phases.watch_device(session, torch_module)
     disabled_calls.install(session, functools.partial(find_phase_at, source))
-    spans.install(session, torch_module, attribute_spans)
-    cadence.install(session, torch_module)
+    spans.install(session, attribute_spans)
+    cadence.sinks.install(session)
     if not _forget:
         _forget.append(torch_calls.watch_outermost_calls(begin_call, end_call))
         # Each call of a function that is disabled while steps are unsampled is to be timed, too.

@@ -201,12 +201,9 @@ class CallKeeper:
         if tuple(named) in kept.stacks:
             return
         kept.stacks.add(tuple(named))
-        parameters = [
-            code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] for code in named
-        ]
+        parameters = tuple(tuple(inspect.getargs(code).args) for code in named)
         callers = tuple(map(get_definition, named))
-        now = self._session.now()
-        self._session.emit(CallersSeen(now, kept.place, callers, tuple(parameters)))
+        self._session.emit(CallersSeen(self._session.now(), kept.place, callers, parameters))
 
     def _keep_boundary(self, frame: types.FrameType) -> None:
         """Keep the call of a function of the program's that begins."""

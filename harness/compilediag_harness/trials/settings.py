@@ -202,17 +202,13 @@ class PlannedObjects:
         self._numbers = [change for change in chosen if change.action == "tensor_hyperparameter"]
         self._made: list[weakref.ref[Any]] = []
         """Optimizers that have not been changed yet."""
-        self._undo: list[Remover] = []
         for change in chosen:
             if change not in self._numbers:
                 notes.record_change(change.label, f"{change.action} is not known")
+        self.uninstall: Remover = lambda: None
         if self._numbers:
             remover = call_beside(torch.optim.Optimizer, "__init__", after=self._remember_optimizer)
-            self._undo += [] if remover is None else [remover]
-
-    def uninstall(self) -> None:
-        while self._undo:
-            self._undo.pop()()
+            self.uninstall = remover or self.uninstall
 
     def change_new_optimizers(self) -> None:
         """Change the optimizers that were made by now; each once."""

@@ -26,7 +26,7 @@ from compilediag_harness.shapes.side_effects import SavedState, list_roots
 from compilediag_harness.shapes.warming import compute_weighted_gradients
 from compilediag_harness.torch_internals import torch_compiles, torch_replay
 from compilediag_harness.trials import forked
-from compilediag_harness.trials.call_digest import CallDigester, read_digests
+from compilediag_harness.trials.call_digest import CallDigester, DigestBatch
 from compilediag_harness.trials.forked import Send
 from compilediag_harness.trials.kept_calls import (
     PLAIN,
@@ -235,14 +235,11 @@ class _Varier:
         compiles = (torch_compiles.read_counter("stats", "unique_graphs") or 0) - before
         texts = (f"{path}: {its.structure}" for path, its in zip(call.paths, given, strict=False))
         event = self._make_event(varied, raised=raised, compiles=compiles)
-        event = replace(event, given=tuple(texts), given_digests=tuple(read_digests(given)))
+        event = replace(event, given=tuple(texts), given_digests=tuple(DigestBatch(given).read()))
         if pending is None:
             return event
-        return replace(
-            event,
-            structure=f"{pending.structure}{names}",
-            digest=tuple(read_digests([pending])),
-        )
+        digest = tuple(DigestBatch([pending]).read())
+        return replace(event, structure=f"{pending.structure}{names}", digest=digest)
 
     def _make_event(
         self, varied: VariedCall, *, raised: str | None, compiles: int = 0

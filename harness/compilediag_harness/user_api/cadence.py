@@ -13,7 +13,6 @@ import re
 import time
 import warnings
 import weakref
-from typing import Any
 
 from compilediag_harness.base.session import Session, SessionSink, SessionSinks
 from compilediag_harness.torch_internals import dynamo_skip
@@ -162,24 +161,11 @@ class _Firings(SessionSink):
         if not rows:
             return
         session = self.session
-        names = tuple(dict.fromkeys(name for name, *_ in rows))
-        index = {name: position for position, name in enumerate(names)}
-        session.emit(
-            CadenceFired(
-                t=session.convert_time(rows[-1][1]),
-                names=names,
-                name=tuple(index[name] for name, *_ in rows),
-                at=tuple(session.convert_time(at) for _, at, _, _ in rows),
-                steps=tuple(step for _, _, step, _ in rows),
-                numbers=tuple(number for *_, number in rows),
-            )
-        )
+        fired, at, steps, numbers = zip(*rows, strict=True)
+        names = tuple(dict.fromkeys(fired))
+        times = tuple(map(session.convert_time, at))
+        positions = tuple(map(names.index, fired))
+        session.emit(CadenceFired(times[-1], names, positions, times, steps, numbers))
 
 
 sinks = SessionSinks(_Firings)
-
-
-def install(session: Session, torch_module: Any) -> None:
-    """Report every group to `session`, those that were made before included."""
-    dynamo_skip.bind(torch_module)
-    sinks.install(session)

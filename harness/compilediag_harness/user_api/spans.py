@@ -80,19 +80,16 @@ class SpanBatches(SessionSink):
     def write(self, at_ns: int, main_thread: int | None) -> None:
         """Write what is there, in records of at most `BATCH_ROWS`."""
         kinds, steps, starts, walls = self._kinds, self._steps, self._starts, self._walls
-        keys = list(self._index)
+        columns = zip(*self._index, strict=True) if kinds else ((),) * 4
+        names, depths, threads, phases = columns
+        threads = tuple(MAIN_THREAD if thread == main_thread else thread for thread in threads)
         self.discard()
         for first in range(0, len(kinds), BATCH_ROWS):
             part = slice(first, first + BATCH_ROWS)
             self.session.emit(
                 SpansEnded(
-                    t=(at_ns - self._origin_ns) * 1e-9,
-                    names=tuple(name for name, _, _, _ in keys),
-                    depths=tuple(depth for _, depth, _, _ in keys),
-                    threads=tuple(
-                        MAIN_THREAD if thread == main_thread else thread for _, _, thread, _ in keys
-                    ),
-                    phases=tuple(phase for _, _, _, phase in keys),
+                    (at_ns - self._origin_ns) * 1e-9,
+                    *(names, depths, threads, phases),
                     kinds=tuple(kinds[part]),
                     steps=tuple(steps[part]),
                     starts_ns=tuple(starts[part]),
@@ -251,18 +248,14 @@ def list_open_spans() -> tuple[str, ...]:
     return tuple(handle.name for handle, _ in opened) if opened else ()
 
 
-def install(
-    session: Session, torch_module: Any | None = None, attribute: Attribution | None = None
-) -> None:
-    """Write spans for `session`; a second call, when torch is imported, adds what was missing."""
+def install(session: Session, attribute: Attribution | None = None) -> None:
+    """Write spans for `session`."""
     global _ever, _attribute, _main_ident
     with _lock:
         assign_ended_spans()
         _ever = True
         _main_ident = threading.main_thread().ident
         _attribute = attribute or _attribute
-        if torch_module is not None:
-            dynamo_skip.bind(torch_module)
         sinks.install(session)
 
 
