@@ -101,6 +101,11 @@ def _read_attribute(value: Any, name: str) -> Any:
     return _read_from_class(kind, name, value) if member is MISSING else member
 
 
+def read_cell(cell: Any) -> Any:
+    """Read a variable of a closure; `MISSING` where it is not filled."""
+    return read(Hop("attribute", "cell_contents"), cell)
+
+
 def get_attributes(value: Any) -> dict[str, Any]:
     """Get the `__dict__` of an object itself; one that is empty where it has slots alone."""
     try:

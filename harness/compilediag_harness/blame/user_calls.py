@@ -354,12 +354,8 @@ def _match_identical(call: ast.Call, compiled: FrameBeingCompiled, names: _Names
 
 
 def find_user_call_or_thread(session: Session) -> tuple[UserCall | None, str]:
-    """Find the innermost call of the program's own; or, where this thread has none, say what the
-    thread is. Never raises.
-
-    Returns:
-        (call, "") or (None, a text that names the thread and its innermost line).
-    """
+    """Find the innermost call of the program's own: (call, ""); or, where this thread has none,
+    (None, a text that names the thread and its innermost line). Never raises."""
     with session.catch_faults("the line that called compiled code"):
         here: types.FrameType = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
         call = find_user_call(torch_compiles.find_compiling_frame(), here)

@@ -117,12 +117,8 @@ class _Reader:
 
     def _find_use(self, node: ast.AST, *, mixed: bool) -> tuple[str, ast.AST, bool]:
         """Find what is done with the value of an expression, through the arithmetic around it.
-
-        Args:
-            node: the expression.
-            mixed: it was computed with something else, which may be a tensor: then so is it, and
-                only what needs a number counts.
-        """
+        `mixed`: it was computed with something else, which may be a tensor: then so is it, and only
+        what needs a number counts."""
         kind, inner = "arithmetic" if mixed else "", node
         while True:
             if id(inner) in self._tests:

@@ -3,8 +3,7 @@
 Where a step ends is decided in `step_detection.py`.
 
 A step is sampled, or only its end is recorded (`StepSampling`). It runs from the end of the one
-before it, so steps and the time between them leave no gap; the first begins at the first sign of
-work (a batch, a compiled call, a backward, an optimizer). A boundary may be tentative: it cuts the
+before it; the first begins at the first sign of work. A boundary may be tentative: it cuts the
 times, but the step's number does not advance until it is committed.
 
 Invariant: session.step == first + len(records) - tentative + len(session.noted).

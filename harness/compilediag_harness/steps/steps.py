@@ -342,14 +342,8 @@ def end_phase(phase: int, clocks: list[StepClock]) -> None:
 
 
 def _stop_if_done() -> None:
-    """End the program from the main thread when the first session has done its steps.
-
-    The exception passes through the training loop: `finally` blocks, context managers and
-    `atexit` run, and a bare `except Exception` does not swallow it.
-
-    Raises:
-        SystemExit: so many steps have ended, and no more are allowed.
-    """
+    """End the program from the main thread, by SystemExit, when the first session has done its
+    steps: `finally` blocks and `atexit` run, and an `except Exception` does not swallow it."""
     if (
         step_limit is not None
         and _active

@@ -1,10 +1,8 @@
 """torch's CUDA-graph trees: wrappers that report recordings, replays and runs without a graph.
 
-Only here are private names of the trees. Three methods of the manager are wrapped, which it looks
-up at each call: recordings, runs without a graph, and replays, none of which torch counts. torch's
-own check of a recorded graph is wrapped too: only there is known why a graph could not be used.
-Nothing waits for the device, and no tensor is stored. Written for torch 2.13; what another version
-lacks is not reported.
+Three methods of the manager are wrapped, which it looks up at each call, and torch's own check of a
+recorded graph: only there is known why one could not be used. Nothing waits for the device, and no
+tensor is stored. Written for torch 2.13; what another version lacks is not reported.
 """
 
 from __future__ import annotations
@@ -79,13 +77,7 @@ def describe_recording(
     manager: Any, inputs: Any, function_id: Any, failed: Sequence[tuple[Any, str]]
 ) -> CudagraphRecorded:
     """Describe the recording that begins, of no step; its inputs are as the program gave them.
-
-    Args:
-        manager: torch's, of one device and thread.
-        inputs: of the function.
-        function_id: torch's.
-        failed: graphs that torch has just found not to fit, with torch's names for why.
-    """
+    `failed`: graphs that torch has just found not to fit, with torch's names for why."""
     function = manager.ids_to_funcs[function_id]
     tree = get_tree(manager)
     # The tree's edges are the order in which graphs were recorded: `current_node` ran last.

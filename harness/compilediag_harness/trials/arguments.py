@@ -136,12 +136,9 @@ def _make_replacement(torch: Any, action: str, value: Any) -> Any:
 def bind_arguments(
     code: Any, owner: Any, call: CallArguments
 ) -> tuple[dict[str, Any], dict[str, int | str]]:
-    """Bind the arguments of a call to the names of the function's parameters.
-
-    Returns:
-        the values by parameter; and where each is passed itself, by the name that guards have for
-        it ("x", "args[0]", "rest['scale']"): the position without `owner`, or the keyword.
-    """
+    """Bind the arguments of a call to the function's parameters. Returns the values by parameter;
+    and where each is passed itself, by the name that guards have for it ("x", "args[0]",
+    "rest['scale']"): the position without `owner`, or the keyword."""
     if code is None:
         return dict(call.kwargs), {name: name for name in call.kwargs}
     given = call.args if owner is None else (owner, *call.args)

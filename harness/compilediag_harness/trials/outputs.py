@@ -191,11 +191,8 @@ class OutputWatcher:
             self._sampled.excluded -= 1
 
     def begin_batch(self, number: int) -> Callable[[Any, bool], None]:
-        """Begin a call of the `FixedShape` of this number.
-
-        Returns:
-            what has to be called at its end, with its result and whether it returned.
-        """
+        """Begin a call of the `FixedShape` of this number. Returns what has to be called at its
+        end, with its result and whether it returned."""
         local = self._sampled
         if local.in_batch:
             return lambda _result, _returned: None
@@ -350,11 +347,9 @@ class _Timed(threading.local):
 
 
 class CallSeconds:
-    """The seconds of each outermost call of a compiled callable, by callable and step.
-
-    It takes the same two readings of the clock in a compiled run and in one under "force_eager",
-    so that both can be compared. In unsampled steps no call is reported, and none is timed.
-    """
+    """The seconds of each outermost call of a compiled callable, by callable and step, with the
+    same two readings of the clock in a compiled run and in one under "force_eager". In unsampled
+    steps no call is reported, and none is timed."""
 
     def __init__(self, session: Session, torch: Any) -> None:
         self.session, self._torch = session, torch

@@ -112,11 +112,7 @@ def change_compile(
 ) -> Remover | None:
     """Wrap `torch.compile`, by which `torch.nn.Module.compile` and its use as a decorator go too:
     it gets the options and the backend of the plan, and gives `FixedShape`s for its padded
-    functions, as a program does that wraps what it gave.
-
-    Returns:
-        what undoes it; None where there is nothing to change.
-    """
+    functions. Returns what undoes it; None where there is nothing to change."""
     original = torch.compile
     parameters = inspect.signature(original).parameters
     known = [option for option in plan.compile_options if option.name in parameters]

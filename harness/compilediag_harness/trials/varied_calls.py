@@ -73,7 +73,7 @@ def vary_calls(session: Session, torch: Any, keeper: CallKeeper, vary_s: float, 
     folder = tempfile.mkdtemp(prefix="compilediag-")
     left_out = dict(keeper.left_out)
     reason = torch_replay.find_device_problem(torch)
-    if _is_distributed(torch):
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
         reason = "processes of torch.distributed wait for each other; --no-vary leaves this out"
     try:
         if reason is not None:
@@ -91,11 +91,6 @@ def vary_calls(session: Session, torch: Any, keeper: CallKeeper, vary_s: float, 
     seconds = time.monotonic() - began
     session.emit(VaryingEnded(t, seconds, tuple(left_out)))
     return reason is None and torch_replay.find_device_problem(torch) is not None
-
-
-def _is_distributed(torch: Any) -> bool:
-    distributed = torch.distributed
-    return bool(distributed.is_available() and distributed.is_initialized())
 
 
 def _run(session: Session, varier: _Varier, torch: Any, folder: str, limit_s: float) -> list[Any]:

@@ -1,9 +1,8 @@
 """Periodic work ("every 250 steps") under a name, so that the cadence probe can move it.
 
 `COMPILEDIAG_CADENCE_<NAME>` is what a probe sets: "off", a period ("50"), or a period and an offset
-("50+3"). Without it the program's own period holds. Every session receives the groups there are and
-the steps in which they fired, in batches with times: the step of a firing is final only when it is
-known where steps ended.
+("50+3"). Firings are written with times: the step of one is final only when it is known where steps
+ended.
 """
 
 from __future__ import annotations

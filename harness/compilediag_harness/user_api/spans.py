@@ -1,14 +1,12 @@
 """Named spans of the run ("checkpoint", "eval"), for goodput; a lock is taken once a step.
 
-A span that is not observed costs one attribute check, one that is two readings of the clock. Which
-step and phase it belongs to is decided together for all that have ended, before a step ends
-(`assign_ended_spans`). Nested spans have a depth; every thread has its own nesting. Inside of
-compiled code a span does nothing, and breaks no graph, unless its handle was made outside: Dynamo
-(2.7 to 2.15) enters no context manager whose making it did not trace.
+Which step and phase a span belongs to is decided together for all that have ended, before a step
+ends (`assign_ended_spans`). Inside of compiled code a span does nothing, and breaks no graph,
+unless its handle was made outside: Dynamo (2.7 to 2.15) enters no context manager whose making it
+did not trace.
 
-Finished spans that are not written yet are stored as the columns of their record: what they have in
-common is stored once, and each costs one pass of a loop without a call, since a program may end
-half a million spans a second.
+Finished spans are stored as the columns of their record, and each costs one pass of a loop without
+a call, since a program may end half a million a second.
 """
 
 from __future__ import annotations
