@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 import threading
 import types
@@ -11,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from compilediag_harness.base.object_graph import iterate_frames
-from compilediag_harness.blame import source_locations
+from compilediag_harness.blame.source_locations import is_own_frame
 
 _MAX_FRAMES = 200
 
@@ -21,19 +20,11 @@ NO_TOOL_ID = "every tool id of sys.monitoring is taken"
 
 
 Follows = Callable[[types.FrameType], bool]
-"""True if the lines of a call are followed."""
-
-_is_own = functools.lru_cache(maxsize=8192)(source_locations.is_own)
-
-
-def is_followed(frame: types.FrameType) -> bool:
-    """True if the lines of a call are followed: only those of the program's own code."""
-    file = frame.f_code.co_filename
-    return source_locations.is_own_frame(frame) if file.startswith("<") else _is_own(file)
+"""True if the lines of a call are followed: mostly those of the program's own code."""
 
 
 def iterate_own_frames(
-    frame: types.FrameType | None, follows: Follows = is_followed
+    frame: types.FrameType | None, follows: Follows = is_own_frame
 ) -> Iterator[types.FrameType]:
     """Iterate over the calls in progress in the user's files, innermost first, from `frame` on."""
     return filter(follows, iterate_frames(frame, _MAX_FRAMES))
@@ -45,7 +36,7 @@ class TraceFunction:
     on, `handle_line(frame, line)` before a line, `handle_exit(frame)` where it returns, yields or
     raises."""
 
-    def __init__(self, listener: Any, follows: Follows = is_followed) -> None:
+    def __init__(self, listener: Any, follows: Follows = is_own_frame) -> None:
         self._listener = listener
         self._follows = follows
         self._function = self._handle_call
@@ -123,7 +114,7 @@ class Monitoring:
     Lines are switched on for the code objects of the user's files alone."""
 
     def __init__(
-        self, listener: Any, follows: Follows = is_followed, monitoring: Any = None
+        self, listener: Any, follows: Follows = is_own_frame, monitoring: Any = None
     ) -> None:
         self._listener = listener
         self._follows = follows
@@ -208,7 +199,7 @@ class Monitoring:
             self._listener.handle_exit(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
 
 
-def make_line_events(listener: Any, follows: Follows = is_followed) -> Monitoring | TraceFunction:
+def make_line_events(listener: Any, follows: Follows = is_own_frame) -> Monitoring | TraceFunction:
     """Make what follows lines on this Python."""
     kind = Monitoring if hasattr(sys, "monitoring") else TraceFunction
     return kind(listener, follows)

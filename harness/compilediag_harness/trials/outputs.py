@@ -252,28 +252,21 @@ class OutputWatcher:
     def _emit(
         self, function: CompiledFunction, number: int, value: Any, beside: Shadow | None
     ) -> None:
-        session, place = self.session, function.place
-        samples, complete = self._reader.read(value)
-        now, step = session.now(), session.step
-        session.emit(OutputsSampled(now, step, place, number, samples, complete))
+        emit, place = self.session.emit_in_step, function.place
+        emit(OutputsSampled, place, number, *self._reader.read(value))
         if beside is not None:
             drawn = RandomStates.read(self._torch).digests
             count, differing, complete = 0, (), True
             if beside.problem is None:
                 count, differing, complete = shadow.compare_with_shadow(self._reader, beside, value)
-            shadowed = CallShadowed(
-                session.now(),
-                session.step,
-                place,
-                number,
-                count,
-                differing[:MAX_DIFFERING],
+            emit(
+                CallShadowed,
+                *(place, number, count, differing[:MAX_DIFFERING]),
                 complete and len(differing) <= MAX_DIFFERING,
                 beside.floating,
                 beside.problem is None and drawn != beside.random_after,
                 beside.problem,
             )
-            session.emit(shadowed)
 
     def _follow_optimizer(self, _made: None, optimizer: Any, *_: Any, **__: Any) -> None:
         if self._states is not None:

@@ -273,10 +273,8 @@ class _Varier:
     ) -> tuple[str, tuple[Any, ...]]:
         """Compute the gradients of what a call was given and of its parameters; and name the
         results that have any."""
-        leaves: list[Any] = []
-        paths = trees.list_paths(trees.flatten(result, leaves))
-        pairs = zip(paths, leaves, strict=True)
-        losses = {path: its for path, its in pairs if is_tensor(its) and its.requires_grad}
+        held = _read_leaves(result).items()
+        losses = {path: its for path, its in held if is_tensor(its) and its.requires_grad}
         if not losses or not self._torch.is_grad_enabled():
             return "", ()
         parameters = (one for module in call.modules for one in module.parameters())

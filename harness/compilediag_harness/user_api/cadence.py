@@ -136,8 +136,7 @@ class _Firings(SessionSink):
         known = self._declared.get(name)
         if known != values and (known is not None or len(self._declared) < MAX_GROUPS):
             self._declared[name] = values
-            session = self.session
-            session.emit(CadenceDeclared(session.now(), session.step, name, *values))
+            self.session.emit_in_step(CadenceDeclared, name, *values)
 
     def report_first_check(self, name: str, step: int, at: float) -> None:
         """Report the first check only, also where the program makes a group in every step."""

@@ -288,20 +288,17 @@ def uninstall(session: Session) -> None:
 CHECKPOINTS = ("checkpoint", "checkpointing", "save_checkpoint")
 """Spans of the program that are a checkpoint already: what they save is not counted again."""
 
-_SAVES = ("_save", "_legacy_save")
-_DISTRIBUTED_SAVES = ("_save_state_dict", "async_save")
+_SAVES = {
+    torch_api.SERIALIZATION: ("_save", "_legacy_save"),
+    torch_api.DISTRIBUTED_SAVER: ("_save_state_dict", "async_save"),
+}
 
 _checkpoint = span(CHECKPOINTS[0])
 
 
-def watch_saves() -> None:
-    """Watch `torch.save`; call it when torch is imported. Stays for ever."""
-    torch_api.wrap_saves("torch.serialization", _SAVES, _measure_checkpoint)
-
-
-def watch_distributed_saves() -> None:
-    """Watch `torch.distributed.checkpoint`, whose module has just been imported."""
-    torch_api.wrap_saves(torch_api.DISTRIBUTED_SAVER, _DISTRIBUTED_SAVES, _measure_checkpoint)
+def watch_saves(module: str) -> None:
+    """Watch the saves of a module of torch that has been imported. Stays for ever."""
+    torch_api.wrap_saves(module, _SAVES[module], _measure_checkpoint)
 
 
 def _measure_checkpoint() -> AbstractContextManager[Any]:

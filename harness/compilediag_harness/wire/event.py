@@ -76,6 +76,16 @@ class StepEvent(Event):
     """The step in progress, 0 for the first."""
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class AttemptEvent(StepEvent):
+    """Something about one attempt of torch to compile, or about what came of it."""
+
+    compile_id: str
+    """As torch prints it: "0/1", "0/0_1" for a restart, "!1/1/0" under compiled autograd."""
+    epoch: int
+    """Advanced by `torch._dynamo.reset()`, after which ids start again at 0/0."""
+
+
 AnyEvent = TypeVar("AnyEvent", bound=Event)
 
 
