@@ -83,8 +83,11 @@ class PaddedCalls:
             CompiledAfterWarmup: something compiled, and that was to be an error.
         """
         if not counted:
-            with shape_log.inside.pause_counting():
+            shape_log.inside.not_counted += 1
+            try:
                 return self._run_batch(args, kwargs, counted=False)
+            finally:
+                shape_log.inside.not_counted -= 1
         listening = [begins(self, args, kwargs) for begins in tuple(call_listeners)]
         result, returned = None, False
         try:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
-from collections.abc import Generator
 from dataclasses import replace
 
 from compilediag_harness.base.session import SessionSink, SessionSinks
@@ -19,15 +17,6 @@ class _Inside(threading.local):
     depth = 0
     not_counted = 0
     """Those of them that are none of the program's: of a warm-up, or measured."""
-
-    @contextlib.contextmanager
-    def pause_counting(self) -> Generator[None]:
-        """Pause counting in a block: its calls are none of the program's."""
-        self.not_counted += 1
-        try:
-            yield
-        finally:
-            self.not_counted -= 1
 
 
 inside = _Inside()

@@ -292,7 +292,6 @@ class FixedShapeCalls:
     def __init__(self, outputs: OutputWatcher, *, check: bool) -> None:
         self._outputs, self._check = outputs, check
         self._checked: set[tuple[Any, ...]] = set()
-        self._lock = threading.Lock()
         self.uninstall = subscribe(call_listeners, self._begin)
 
     def _begin(self, calls: PaddedCalls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ended:
@@ -308,14 +307,10 @@ class FixedShapeCalls:
         modules = find_modules(calls.torch, calls.settings.function)
         training = tuple(bool(module.training) for module in modules)
         mode = (calls.declared.number, calls.torch.is_grad_enabled(), training)
-        with self._lock:
-            if mode in self._checked:
-                return
-        if 0 in calls.read(args, kwargs).sizes:
-            return  # nothing to pad: the next call shows
-        with self._lock:
+        # A batch without rows has nothing to pad: the next call shows.
+        if mode not in self._checked and 0 not in calls.read(args, kwargs).sizes:
             self._checked.add(mode)
-        check_padding(calls, args, kwargs, gradients=True)
+            check_padding(calls, args, kwargs, gradients=True)
 
 
 # --- how long calls take --------------------------------------------------------------------------

@@ -135,11 +135,7 @@ def encode(
         record = make_jsonable(record, clip_to=_TEXT_LIMIT, list_limit=_LIST_LIMIT)
         if record.get("problem", "") is None:
             record["problem"] = "the record was over 1 MiB; its texts and lists were cut"
-    try:
-        text = _encoder.encode(record)
-    except (TypeError, ValueError):  # a key that is no text
-        text = _encoder.encode(make_jsonable(record))
-    return text.encode("utf-8", "backslashreplace")
+    return _encoder.encode(record).encode("utf-8", "backslashreplace")
 
 
 def make_jsonable(value: Any, *, clip_to: int | None = None, list_limit: int | None = None) -> Any:
