@@ -8,7 +8,6 @@ supervised run); each sees every event.
 from __future__ import annotations
 
 import sys
-import time
 import types
 from collections.abc import Callable
 from functools import partial
@@ -59,16 +58,15 @@ class Attachment:
         """Arm every hook for the moment its module is imported."""
         self._run_after_import("torch", self._handle_torch_import)
         self._run_after_import(torch_names.EVAL_FRAME, torch_calls.watch_compiled_calls)
-        self._run_after_import(torch_api.DISTRIBUTED_SAVER, spans.watch_distributed_saves)
+        distributed = torch_api.DISTRIBUTED_SAVER
+        self._run_after_import(distributed, partial(spans.watch_saves, distributed))
         # Invariant: of this package, what is imported later stays out of Dynamo as well.
         self._imports.run_after_package(__name__.partition(".")[0], dynamo_skip.bind_if_imported)
 
     def _run_after_import(self, name: str, action: Callable[[], object]) -> None:
         def run_action(module: types.ModuleType) -> None:
-            started = time.monotonic()
-            with self.session.catch_faults(f"after import of {name}"):
+            with self.session.charge_block(f"after import of {name}"):
                 action()
-            self.session.add_overhead(time.monotonic() - started)
 
         self._imports.run_after_import(name, run_action)
 
@@ -94,7 +92,7 @@ class Attachment:
         self._report_torch()
         self._read_environment()
         steps.install(session, torch)
-        spans.watch_saves()
+        spans.watch_saves(torch_api.SERIALIZATION)
         invocations.sinks.install(session)  # after the steps: their clock reads first
         for sinks in (*self._recorded.values(), shape_log.sinks):
             sinks.install(session)

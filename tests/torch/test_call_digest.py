@@ -12,7 +12,6 @@ from compilediag_harness.trials.call_digest import (
     CPU_CHUNK,
     CallDigester,
     DigestBatch,
-    read_digests,
 )
 
 RTOL = 1.3e-6
@@ -21,7 +20,7 @@ RTOL = 1.3e-6
 
 def digest(value):
     """The digest of one value."""
-    (made,) = read_digests([CallDigester(torch).begin(value)])
+    (made,) = DigestBatch([CallDigester(torch).begin(value)]).read()
     return made
 
 
@@ -229,7 +228,7 @@ def test_nothing_waits_for_a_device():
     with NothingIsRead() as mode, torch.no_grad():
         folded = digester.fold(OUTPUTS)
     assert len(mode.seen) > 30
-    assert read_digests([folded]) == [digest(OUTPUTS)]
+    assert DigestBatch([folded]).read() == [digest(OUTPUTS)]
 
 
 class Doubled(torch.overrides.TorchFunctionMode):
@@ -246,7 +245,7 @@ def test_the_program_s_modes_and_autocast_see_nothing():
     with NothingIsRead() as mode, Doubled(), torch.autocast("cpu", torch.bfloat16):
         made = digester.begin(OUTPUTS)
     assert not mode.seen
-    assert read_digests([made]) == [plain]
+    assert DigestBatch([made]).read() == [plain]
 
 
 def test_under_inference_mode_and_after_it():
@@ -256,7 +255,7 @@ def test_under_inference_mode_and_after_it():
         first = digester.begin(OUTPUTS)
     trained = torch.randn(4, requires_grad=True)
     second = digester.begin((trained, *OUTPUTS[1:]))
-    assert read_digests([first, digester.begin(OUTPUTS)]) == [plain, plain]
+    assert DigestBatch([first, digester.begin(OUTPUTS)]).read() == [plain, plain]
     assert second.structure.startswith("(float32[4]")
 
 

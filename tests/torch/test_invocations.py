@@ -28,9 +28,8 @@ from compilediag_harness.collectors import invocations
 from compilediag_harness.collectors.invocations import (
     MAX_TENSORS,
     ShapeReader,
-    count_elements,
-    count_samples,
     format_shapes,
+    get_first_sizes,
 )
 from compilediag_harness.shapes.side_effects import preserve_eagerly
 from compilediag_harness.torch_internals import torch_calls
@@ -78,9 +77,9 @@ def test_shapes_are_bounded() -> None:
 def test_samples_and_elements_are_of_the_first_tensor_with_sizes() -> None:
     """A scalar before it, such as a temperature, is none."""
     read = ShapeReader(torch).read((torch.ones(()), torch.ones(8, 16)), {"mask": torch.ones(3)})
-    assert (count_samples(read), count_elements(read)) == (8, 128)
+    assert get_first_sizes(read) == (8, 16)
     none = ShapeReader(torch).read((torch.ones(()),), {})
-    assert (count_samples(none), count_elements(none), count_samples(None)) == (None, None, None)
+    assert (get_first_sizes(none), get_first_sizes(None)) == ((), ())
 
 
 def test_nobody_s_code_is_asked() -> None:
@@ -119,7 +118,7 @@ def test_tensors_without_a_shape() -> None:
     """A nested tensor has none: that is told, and nothing raises."""
     nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
     assert shapes(nested) == "[nested]"
-    assert count_samples(ShapeReader(torch).read((nested,), {})) is None
+    assert get_first_sizes(ShapeReader(torch).read((nested,), {})) == ()
 
 
 # --- calls ---

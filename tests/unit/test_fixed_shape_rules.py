@@ -241,10 +241,10 @@ def test_sessions_are_told_in_batches_and_at_the_end() -> None:
     session = Session(events.append, origin=0.0)
     shape_log.sinks.install(session)
     try:
-        # The first is written at once.
-        shape_log.record_call(declared, (3,), (4,), (3,), in_graphs=False)
+        (sink,) = shape_log.sinks.all
+        sink.add(declared, (3,), (4,), (3,), in_graphs=False)  # written at once
         for number in range(5):
-            shape_log.record_call(declared, (2,), (4,), (2,), in_graphs=number > 2)
+            sink.add(declared, (2,), (4,), (2,), in_graphs=number > 2)
         shape_log.sinks.finish(session)
     finally:
         shape_log.sinks.uninstall(session)

@@ -152,7 +152,7 @@ def test_spans_are_told_to_the_steps(clock, monkeypatch, name, phase) -> None:
 
     monkeypatch.setattr(spans, "_attribute", spans._attribute)
     session = Session(events.append, origin=0.0)
-    spans.install(session, None, place)
+    spans.install(session, place)
     with span(name):
         clock[0] = 2.0
     spans.finish(session)

@@ -2,9 +2,9 @@
 
 import threading
 
-from compilediag_harness.base.session import Session
-from compilediag_harness.steps.step_clock import BATCH_STEPS, StepClock
-from compilediag_harness.user_api.spans import BACKWARD, DATA_WAIT, FORWARD, SPANS
+from compilediag_harness.base.session import BATCH_ROWS, Session
+from compilediag_harness.steps.step_clock import StepClock
+from compilediag_harness.user_api.spans import BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, SPANS
 from compilediag_harness.wire import Event, StepsEnded
 
 
@@ -43,7 +43,7 @@ def test_times_of_a_step() -> None:
     clock.leave(FORWARD, 12.875)
     clock.enter(BACKWARD, 12.875)
     clock.leave(BACKWARD, 13.0)
-    clock.add_optimizer(13.0, 13.25)
+    clock.phases.add(OPTIMIZER, 13.0, 13.25)
     clock.cut_step(14.0)
     end(clock, 15.0, source="optimizer")
     assert events == [
@@ -142,7 +142,7 @@ def test_a_batch_is_due() -> None:
     end(clock, 10.1)
     assert not clock.is_due(10.1)
     assert clock.is_due(10.3)
-    end(clock, *[10.1] * BATCH_STEPS)
+    end(clock, *[10.1] * BATCH_ROWS)
     assert clock.is_due(10.1)
     clock.write(10.1, "call")
     assert not clock.is_due(10.1)

@@ -320,7 +320,7 @@ def test_monitoring_follows_code_of_the_user_alone() -> None:
     """Its callbacks run in the frame of that code, as the interpreter calls them."""
     calls: list[tuple[str, str, int]] = []
     api = Api()
-    events = Monitoring(listener(calls), api)
+    events = Monitoring(listener(calls), monitoring=api)
     assert (events.problem, api.tools) == (None, {4: "compilediag"})
     assert events.resume()
     assert api.wanted == Events.PY_START | Events.PY_RESUME | Events.PY_UNWIND
@@ -350,7 +350,7 @@ def test_monitoring_follows_code_of_the_user_alone() -> None:
 
 
 def test_other_tools_keep_their_ids() -> None:
-    assert Monitoring(listener([]), Api(taken=(4,))).problem is None
-    full = Monitoring(listener([]), Api(taken=(3, 4)))
+    assert Monitoring(listener([]), monitoring=Api(taken=(4,))).problem is None
+    full = Monitoring(listener([]), monitoring=Api(taken=(3, 4)))
     assert full.problem is not None
     assert not full.resume()

@@ -20,7 +20,13 @@ is_a: Callable[[Any, Any], bool] = isinstance
 get_class: Callable[[Any], Any] = type
 get_dict: Callable[[Any], dict[str, Any]] = vars
 
-MISSING = object()
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "absent"
+
+
+MISSING = _Missing()
 """Read where there is nothing, or nothing that can be read safely."""
 
 _dict: Any = dict
@@ -93,6 +99,11 @@ def _read_attribute(value: Any, name: str) -> Any:
         return get_attributes(value)
     member = get_plain_attribute(value, name)
     return _read_from_class(kind, name, value) if member is MISSING else member
+
+
+def read_cell(cell: Any) -> Any:
+    """Read a variable of a closure; `MISSING` where it is not filled."""
+    return read(Hop("attribute", "cell_contents"), cell)
 
 
 def get_attributes(value: Any) -> dict[str, Any]:
@@ -195,15 +206,6 @@ def list_names(code: types.CodeType) -> frozenset[str]:
 
 
 # --- containers and attributes that get back what they held ----------------------------------
-
-
-class _Absent:
-    def __repr__(self) -> str:
-        return "absent"
-
-
-ABSENT = _Absent()
-"""In place of a value where there is none."""
 
 
 class Holder(NamedTuple):

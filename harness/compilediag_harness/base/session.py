@@ -116,10 +116,6 @@ class Session:
             except Exception as error:
                 self.record_fault("step listener", error)
 
-    def add_overhead(self, seconds: float) -> None:
-        """Add to the seconds that our own code has spent."""
-        self.collector_s += seconds
-
     @contextlib.contextmanager
     def catch_faults(self, where: str) -> Generator[None]:
         """Catch and record faults in a block of ours within what torch or the program does."""
@@ -127,6 +123,14 @@ class Session:
             yield
         except Exception as error:
             self.record_fault(where, error)
+
+    @contextlib.contextmanager
+    def charge_block(self, where: str) -> Generator[None]:
+        """Catch the faults of a block, and add its seconds to those that our own code has spent."""
+        started = time.monotonic()
+        with self.catch_faults(where):
+            yield
+        self.collector_s += time.monotonic() - started
 
     def record_fault(self, where: str, error: BaseException) -> None:
         """Record a fault of ours; of each source `where` only the first."""

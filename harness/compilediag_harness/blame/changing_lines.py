@@ -204,12 +204,7 @@ def _find_loop_lines(code: types.CodeType, line: int) -> range:
 
 def _is_in(writer: Location, code: types.CodeType) -> bool:
     """True if the line is one of this very function."""
-    return writer.file == code.co_filename and writer.line in _list_lines(code)
-
-
-@cache_by_code
-def _list_lines(code: types.CodeType) -> frozenset[int]:
-    return frozenset(line for _, _, line in code.co_lines() if line)
+    return writer.file == code.co_filename and writer.line in source_locations.list_lines(code)
 
 
 @cache_by_code

@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 import threading
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from compilediag_harness.blame import source_locations
+from compilediag_harness.base.object_graph import iterate_frames
+from compilediag_harness.blame.source_locations import is_own_frame
 
 _MAX_FRAMES = 200
 
@@ -20,27 +20,14 @@ NO_TOOL_ID = "every tool id of sys.monitoring is taken"
 
 
 Follows = Callable[[types.FrameType], bool]
-"""True if the lines of a call are followed."""
-
-_is_own = functools.lru_cache(maxsize=8192)(source_locations.is_own)
-
-
-def is_followed(frame: types.FrameType) -> bool:
-    """True if the lines of a call are followed: only those of the program's own code."""
-    file = frame.f_code.co_filename
-    return source_locations.is_own_frame(frame) if file.startswith("<") else _is_own(file)
+"""True if the lines of a call are followed: mostly those of the program's own code."""
 
 
 def iterate_own_frames(
-    frame: types.FrameType | None, follows: Follows = is_followed
+    frame: types.FrameType | None, follows: Follows = is_own_frame
 ) -> Iterator[types.FrameType]:
     """Iterate over the calls in progress in the user's files, innermost first, from `frame` on."""
-    for _ in range(_MAX_FRAMES):
-        if frame is None:
-            return
-        if follows(frame):
-            yield frame
-        frame = frame.f_back
+    return filter(follows, iterate_frames(frame, _MAX_FRAMES))
 
 
 class TraceFunction:
@@ -49,7 +36,7 @@ class TraceFunction:
     on, `handle_line(frame, line)` before a line, `handle_exit(frame)` where it returns, yields or
     raises."""
 
-    def __init__(self, listener: Any, follows: Follows = is_followed) -> None:
+    def __init__(self, listener: Any, follows: Follows = is_own_frame) -> None:
         self._listener = listener
         self._follows = follows
         self._function = self._handle_call
@@ -127,11 +114,11 @@ class Monitoring:
     Lines are switched on for the code objects of the user's files alone."""
 
     def __init__(
-        self, listener: Any, monitoring: Any = None, follows: Follows = is_followed
+        self, listener: Any, follows: Follows = is_own_frame, monitoring: Any = None
     ) -> None:
         self._listener = listener
         self._follows = follows
-        self._api: Any = getattr(sys, "monitoring", None) if monitoring is None else monitoring
+        self._api: Any = monitoring or getattr(sys, "monitoring", None)
         self._events: Any = self._api.events
         self._followed: set[types.CodeType] = set()
         self._paused = _Paused()
@@ -210,3 +197,9 @@ class Monitoring:
         # A call that raises reports it whether it is followed or not.
         if not self._paused.here and code in self._followed:
             self._listener.handle_exit(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
+
+
+def make_line_events(listener: Any, follows: Follows = is_own_frame) -> Monitoring | TraceFunction:
+    """Make what follows lines on this Python."""
+    kind = Monitoring if hasattr(sys, "monitoring") else TraceFunction
+    return kind(listener, follows)

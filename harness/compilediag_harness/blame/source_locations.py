@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from compilediag_harness.base.generated_files import is_generated
+from compilediag_harness.base.object_graph import cache_by_code
 from compilediag_harness.wire import Location, clip, find_resumed_function
 
 # Behind shape conditions without a line of the user's the place stands in brackets.
@@ -128,10 +129,16 @@ def get_location(code: Any) -> Location:
     return Location(code.co_filename, code.co_firstlineno, code.co_name)
 
 
+@cache_by_code
+def list_lines(code: types.CodeType) -> frozenset[int]:
+    """List the lines of a code object."""
+    return frozenset(line for _, _, line in code.co_lines() if line)
+
+
 def get_last_line(code: types.CodeType) -> Location:
     """Get the last line of a code object, which is in its body."""
-    lines = (line for _, _, line in code.co_lines() if line)
-    return Location(code.co_filename, max(lines, default=code.co_firstlineno), code.co_name)
+    line = max(list_lines(code), default=code.co_firstlineno)
+    return Location(code.co_filename, line, code.co_name)
 
 
 def get_definition(function: Any) -> Location:

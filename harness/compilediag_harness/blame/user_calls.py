@@ -248,11 +248,8 @@ def _is_wrapper(frame: types.FrameType) -> bool:
 def _bind_args(call: ast.Call, compiled: FrameBeingCompiled, names: _Names) -> list[_Passed] | None:
     """Bind by position and keyword; None where the call does not fit the compiled function."""
     code, values = compiled.code, compiled.values or {}
-    positional = code.co_varnames[: code.co_argcount]
-    by_name = code.co_varnames[code.co_posonlyargcount : code.co_argcount + code.co_kwonlyargcount]
-    rest = iter(code.co_varnames[code.co_argcount + code.co_kwonlyargcount :])
-    more = next(rest) if code.co_flags & inspect.CO_VARARGS else None
-    more_by_name = next(rest) if code.co_flags & inspect.CO_VARKEYWORDS else None
+    named, more, more_by_name = inspect.getargs(code)
+    positional, by_name = named[: code.co_argcount], named[code.co_posonlyargcount :]
     passed: list[_Passed] = []
     first = int(_is_method_call(call, compiled, names))
     positions, keywords = names.unpack_arguments(call)
@@ -357,12 +354,8 @@ def _match_identical(call: ast.Call, compiled: FrameBeingCompiled, names: _Names
 
 
 def find_user_call_or_thread(session: Session) -> tuple[UserCall | None, str]:
-    """Find the innermost call of the program's own; or, where this thread has none, say what the
-    thread is. Never raises.
-
-    Returns:
-        (call, "") or (None, a text that names the thread and its innermost line).
-    """
+    """Find the innermost call of the program's own: (call, ""); or, where this thread has none,
+    (None, a text that names the thread and its innermost line). Never raises."""
     with session.catch_faults("the line that called compiled code"):
         here: types.FrameType = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
         call = find_user_call(torch_compiles.find_compiling_frame(), here)

@@ -117,12 +117,8 @@ class _Reader:
 
     def _find_use(self, node: ast.AST, *, mixed: bool) -> tuple[str, ast.AST, bool]:
         """Find what is done with the value of an expression, through the arithmetic around it.
-
-        Args:
-            node: the expression.
-            mixed: it was computed with something else, which may be a tensor: then so is it, and
-                only what needs a number counts.
-        """
+        `mixed`: it was computed with something else, which may be a tensor: then so is it, and only
+        what needs a number counts."""
         kind, inner = "arithmetic" if mixed else "", node
         while True:
             if id(inner) in self._tests:
@@ -260,12 +256,8 @@ def _is_read(node: ast.AST, name: str) -> bool:
 def _is_size(node: ast.AST) -> bool:
     if isinstance(node, ast.Subscript):
         return isinstance(node.value, ast.Attribute) and node.value.attr == "shape"
-    called = (
-        getattr(node.func, "attr", getattr(node.func, "id", ""))
-        if isinstance(node, ast.Call)
-        else ""
-    )
-    return called in ("size", "numel", "len")
+    called = getattr(node, "func", None)  # of a call alone
+    return getattr(called, "attr", getattr(called, "id", "")) in ("size", "numel", "len")
 
 
 def _list_numbers(call: ast.Call, receiver: int) -> set[int | str]:

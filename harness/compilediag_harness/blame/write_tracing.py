@@ -20,7 +20,7 @@ from compilediag_harness.base.process_options import WriteTracingPlan
 from compilediag_harness.base.session import Session
 from compilediag_harness.blame import guard_sources
 from compilediag_harness.blame.guard_sources import SourcePath, parse_path
-from compilediag_harness.blame.line_events import Monitoring, TraceFunction, iterate_own_frames
+from compilediag_harness.blame.line_events import iterate_own_frames, make_line_events
 from compilediag_harness.blame.user_calls import copy_locals
 from compilediag_harness.blame.watched_values import (
     Moment,
@@ -84,7 +84,7 @@ class WriteTracer:
         self._stopped: str | None = None
         self._stopped_step = 0
         self._forked = False
-        self._events = TraceFunction(self) if sys.version_info < (3, 12) else Monitoring(self)
+        self._events = make_line_events(self)
         if self._events.problem is not None:
             self._stop(self._events.problem)
         self._remove = torch_calls.watch_every_call(self._handle_call_begin, self._handle_call_end)
@@ -352,7 +352,7 @@ class WriteTracer:
         if self._forked:
             return
         session = self._session
-        session.add_overhead(self._seconds)
+        session.collector_s += self._seconds
         session.emit(
             Witnessed(
                 session.now(),

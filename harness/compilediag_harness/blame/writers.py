@@ -25,6 +25,7 @@ from compilediag_harness.base.object_graph import (
     get_class,
     get_plain_attribute,
     iterate_frames,
+    read_cell,
 )
 from compilediag_harness.blame import source_locations
 from compilediag_harness.blame.user_calls import copy_locals
@@ -162,16 +163,13 @@ _get_names = cache_by_code(_collect_names)
 
 
 def find_cell_writers(cell: Any, code: types.CodeType) -> tuple[Location, ...]:
-    """Find the functions that rebind `cell`, or change the container it holds. `code` is the
-    function whose closure the guard reads.
-
-    Returns:
-        at most `_MAX_WRITERS`, calls in progress first; empty where no writer is known.
+    """Find the functions that rebind `cell`, or change the container it holds: at most
+    `_MAX_WRITERS`, calls in progress first. `code` is the function whose closure the guard reads.
     """
     key = (id(cell), code)
     if key not in _known_cells:
         _known_cells[key] = _deduplicate(_find_cell_writes(cell))
-    value = _get_content(cell)
+    value = read_cell(cell)
     if not isinstance(value, _CONTAINERS):
         return _known_cells[key]
     changed: list[Location] = []
@@ -274,13 +272,6 @@ def _find_cell_writes(cell: Any) -> list[Location]:
     return rebinds + changes
 
 
-def _get_content(cell: Any) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # empty
-        return None
-
-
 @cache_by_code
 def find_first_read(code: types.CodeType, name: str) -> int | None:
     """Find the line where `code` first reads its free variable `name`; None where it never does."""
@@ -346,7 +337,7 @@ def _iterate_wrapped(value: Any) -> Iterator[types.CodeType]:
         if isinstance(member, types.FunctionType):
             yield from _iterate_nested(member.__code__)
             # A decorator without `__wrapped__` still closes over what it wraps.
-            contents = [_get_content(cell) for cell in member.__closure__ or ()]
+            contents = map(read_cell, member.__closure__ or ())
             waiting.extend(held for held in contents if isinstance(held, types.FunctionType))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from types import CodeType
 from typing import Any
@@ -53,8 +52,8 @@ class CacheCollector:
             self.record_lookup(cache, outcome, info, within)
 
     def record_lookup(self, cache: str, outcome: str, info: Mapping[str, Any], within: str) -> None:
-        session, started = self._session, time.monotonic()
-        with session.catch_faults("cache lookup"):
+        session = self._session
+        with session.charge_block("cache lookup"):
             # At a lookup torch has written its choice of folder into the environment.
             folder = None if self._folder_read else torch_caches.read_cache_folder(session.now())
             if folder is not None:
@@ -66,17 +65,12 @@ class CacheCollector:
             if settings is not None:
                 session.emit(settings)
             session.emit(lookup)
-        session.add_overhead(time.monotonic() - started)
 
     def record_load(self, code: CodeType, entries: int) -> None:
         """torch put compiled code of a function in place."""
         self._left -= 1
         if self._left >= 0:
             self._session.emit_in_step(PrecompiledLoaded, get_definition(code), entries)
-
-    def record_load_fault(self, error: Exception) -> None:
-        """Record that what torch put in place could not be read."""
-        self._session.record_fault("precompiled code", error)
 
     def record_call(self, code: CodeType) -> None:
         """Such code is called for the first time."""

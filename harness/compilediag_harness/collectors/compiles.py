@@ -311,12 +311,8 @@ def _is_interrupted() -> bool:
 
 def find_repeated_blocks(values: Mapping[str, Any]) -> RepeatedBlocks | None:
     """Find the largest group of siblings of one class, with the same parts and the same shapes of
-    parameters and buffers, below a module among the local variables of what was compiled. Plain
-    layers, which have no parts, are no blocks. None where no group has `MIN_BLOCKS`.
-
-    Args:
-        values: local variables of the frame, by name.
-    """
+    parameters and buffers, below a module among the local variables `values` of what was compiled.
+    Plain layers, which have no parts, are no blocks. None where no group has `MIN_BLOCKS`."""
     module_type = getattr(get_imported("torch.nn"), "Module", None)
     if module_type is None:
         return None

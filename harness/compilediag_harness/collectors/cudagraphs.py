@@ -108,16 +108,11 @@ class CudagraphCollector:
         with self._lock:
             counts, self._counts = self._counts, {}
         self._written = self._session.now()
-        self._session.emit(
-            CudagraphsRan(
-                t=self._written,
-                compile_ids=tuple(counts),
-                recordings=tuple(count[_RECORDINGS] for count in counts.values()),
-                replays=tuple(count[_REPLAYS] for count in counts.values()),
-                warmups=tuple(count[_WARMUPS] for count in counts.values()),
-                **totals,
-            )
-        )
+        # In the order of `_RECORDINGS`, `_REPLAYS`, `_WARMUPS`.
+        columns: Any = zip(*counts.values(), strict=True) if counts else ((),) * 3
+        recordings, replays, warmups = columns
+        known = self._written, tuple(counts), recordings, replays, warmups
+        self._session.emit(CudagraphsRan(*known, **totals))
 
 
 def _read_live() -> tuple[int, int | None]:

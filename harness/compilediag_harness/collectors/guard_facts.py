@@ -114,7 +114,7 @@ class Baselines:
         known_facts = self._by_code.setdefault(code, {})
         known_facts.pop(compile_id, None)  # after a reset, ids begin again: the newest is the last
         baseline = known_facts[compile_id] = _make_unseen_facts(code)
-        baseline.inference_mode = torch_guards.is_inference_mode()
+        baseline.inference_mode = torch_guards.read_global_modes().get("inference_mode")
         for name, value in scope.items():
             if not isinstance(value, self.tensor_type):
                 with contextlib.suppress(TypeError):  # integers, tuples... cannot be referenced
@@ -155,7 +155,7 @@ def collect(
     baseline: FactsAtCompile,
 ) -> GuardFacts:
     """Collect all facts of the value that a false guard is about."""
-    source, now = leaf.source, torch_guards.is_inference_mode()
+    source, now = leaf.source, torch_guards.read_global_modes().get("inference_mode")
     holder, name = find_holder(source, scope), parse_root_name(source)
     root = scope["L"].get(name)
     if name is None:

@@ -176,14 +176,15 @@ class Invocations(SessionSink):
             return
         indices = sorted({index for index, _ in sums} - {OTHERS})
         shapes = list(dict.fromkeys(read for _, read in sums))
+        first = [get_first_sizes(read) for read in shapes]
         self.session.emit(
             CompiledCallsMade(
                 t=now,
                 numbers=tuple(indices),
                 functions=tuple(locations[index] for index in indices),
                 shapes=tuple(None if read is None else format_shapes(read) for read in shapes),
-                samples=tuple(count_samples(read) for read in shapes),
-                elements=tuple(count_elements(read) for read in shapes),
+                samples=tuple(sizes[0] if sizes else None for sizes in first),
+                elements=tuple(math.prod(sizes) if sizes else None for sizes in first),
                 callables=tuple(index for index, _ in sums),
                 shape_places=tuple(shapes.index(read) for _, read in sums),
                 counts=tuple(count for _, count in sums.values()),
@@ -195,17 +196,10 @@ class Invocations(SessionSink):
         )
         if eager:
             others = Location("", 0, "other callables")
-            self.session.emit(
-                EagerStanceCalls(
-                    t=now,
-                    functions=tuple(
-                        others if index == OTHERS else locations[index] for index, _, _ in eager
-                    ),
-                    stances=tuple(stance for _, stance, _ in eager),
-                    counts=tuple(eager.values()),
-                    set_at=tuple(place for _, _, place in eager),
-                )
-            )
+            called = (others if index == OTHERS else locations[index] for index, _, _ in eager)
+            _, stances, set_at = zip(*eager, strict=True)
+            counts = tuple(eager.values())
+            self.session.emit(EagerStanceCalls(now, tuple(called), stances, counts, set_at))
 
     def _add_call(self, index: int, shapes: Shapes | None) -> None:
         key = (index, shapes)
@@ -290,18 +284,7 @@ def format_shapes(shapes: Shapes) -> str:
     return ", ".join(texts)
 
 
-def count_samples(shapes: Shapes | None) -> int | None:
-    """Count samples: the leading size of the first tensor that has one; None: there is none."""
-    first = _get_first_sizes(shapes)
-    return first[0] if first else None
-
-
-def count_elements(shapes: Shapes | None) -> int | None:
-    """Count the elements of that tensor: tokens, where it holds token ids."""
-    first = _get_first_sizes(shapes)
-    return math.prod(first) if first else None
-
-
-def _get_first_sizes(shapes: Shapes | None) -> tuple[int, ...]:
+def get_first_sizes(shapes: Shapes | None) -> tuple[int, ...]:
+    """Get the sizes of the first tensor that has any: its samples, and the tokens of each."""
     first = next((sizes for _, sizes in shapes or () if sizes), ())
     return first if all(type(size) is int for size in first) else ()

@@ -1,11 +1,9 @@
 """Checks of leaf guards: those of a frame's cache entries that are false now, for all entries.
 
 A frame with a raised recompile limit has thousands of entries: every source is evaluated once for
-all of them, and the leaves of an entry are read from torch once.
-
-A leaf of a tensor only returns true or false; torch's message ("tensor 'x' size mismatch at index
-0. expected 4, actual 5") is made in C++ for the first failing guard of an entry alone. The same
-comparison is made here for every false tensor guard, from the guard's own text and the live value.
+all of them. torch makes its message about a tensor ("tensor 'x' size mismatch at index 0. expected
+4, actual 5") in C++ for the first failing guard of an entry alone: the same comparison is made here
+for every one, from the guard's own text and the live value.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
 """torch's compile messages of one process: graph breaks, frames that are not compiled, limits.
 
-They are taken in the functions of torch that make them. No handler, filter or level of ours is on a
-logger, so that whatever the program does with logging, and whatever it set in `TORCH_LOGS`, is as
-in a plain run. torch_logs.txt is written from the same calls.
-
-Each message and the whole of a process are bounded there: torch prints a line or more for every
-cache entry of a frame at each of its recompiles, which is quadratic where a limit was raised. What
-is left out is counted in the file itself.
+They are taken in the functions of torch that make them: no handler, filter or level of ours is on a
+logger, so that logging is as in a plain run. torch_logs.txt is written from the same calls, and
+bounded: torch prints a line or more for every cache entry of a frame at each of its recompiles.
 
 torch's structured trace loses its secrets before bytes reach the disk, where the run switched it
 on. A trace that the user switched on is the user's, and stays as torch writes it.

@@ -1,17 +1,13 @@
 """Risks that a step leaves for the next call: false guards, and hooks that never run.
 
-At most 50 ms of CPU time a look.
-
-Guards that are already false: the next call will recompile. Looked for after a step in which
-something compiled; complete for state that the compiled code changes itself; blind to a flag that
-other code flips between steps, and to guards on arguments, whose next values are not known.
+Guards that are already false after a step in which something compiled: complete for state that the
+compiled code changes itself; blind to a flag that other code flips between steps, and to guards on
+arguments, whose next values are not known.
 
 Hooks and methods put on a compiled module after its compile, which no guard sees: they never run.
-Looked for at growing intervals, and at the end. Hooks are read, never wrapped: a compiled frame is
-guarded on the hook objects themselves.
+Looked for at growing intervals. Hooks are read, never wrapped: frames are guarded on these objects.
 
-Effects of the code that a graph lacks from the start, with no word from torch: operations in place
-that are left out, and random numbers that every call repeats.
+Effects of the code that a graph lacks from the start, with no word from torch.
 """
 
 from __future__ import annotations
@@ -66,7 +62,7 @@ class RecompileRiskCollector:
             if self._check_code(code, step, deadline):
                 self._recheck.append(code)
         if codes:
-            self._session.add_overhead(time.monotonic() - started)
+            self._session.collector_s += time.monotonic() - started
 
     def _check_code(self, code: types.CodeType, step: int, deadline: float) -> bool:
         session, started = self._session, time.monotonic()

@@ -63,7 +63,7 @@ class RecompileCollector:
         spent = time.monotonic() - started
         compile_id = torch_compiles.get_compile_id()
         self._leave_out(compile_id, spent)
-        self._session.add_overhead(spent)
+        self._session.collector_s += spent
         self._session.emit_in_step(
             Recompiled,
             *(compile_id, self._session.epoch, source_locations.get_location(frame.f_code)),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-import time
 from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -113,6 +112,7 @@ class CollectorSet:
         caches, logs, compiles, sizes = self._caches, self.logs, self._compiles, self._sizes
         safe, tracer = logs.catch_faults_in, self._write_tracer
         loaded, written = (caches.record_load, caches.record_call), caches.record_write
+        unread = partial(self._session.record_fault, "precompiled code")
         resumed = tracer and partial(torch_compiles.watch_compile_ends, tracer.resume_after_compile)
         return [
             *([(CONVERT_FRAME, self._lift_limit)] if self._session.options.past_limit else ()),
@@ -153,10 +153,7 @@ class CollectorSet:
             (torch_caches.STATS, partial(torch_caches.watch_counted_caches, caches.record_lookup)),
             (torch_caches.PGO, partial(torch_caches.watch_profile_lookups, caches.record_lookup)),
             (torch_caches.ARTIFACTS, partial(torch_caches.watch_artifacts, caches.record_lookup)),
-            (
-                torch_caches.PACKAGE,
-                partial(torch_caches.watch_packages, *loaded, caches.record_load_fault),
-            ),
+            (torch_caches.PACKAGE, partial(torch_caches.watch_packages, *loaded, unread)),
             (torch_caches.AOT_COMPILE, partial(torch_caches.watch_loaded_functions, *loaded)),
         ]
 
@@ -199,8 +196,8 @@ class CollectorSet:
         self, code: Any, compile_id: str, scope: dict[str, Any], guards: Any, manager: Any
     ) -> None:
         """Guarded code exists: store what it was compiled with, measure what its guards cost."""
-        session, started = self._session, time.monotonic()
-        with session.catch_faults("guards built"), _pause_gc():
+        session = self._session
+        with session.charge_block("guards built"), _pause_gc():
             self._baselines.remember(code, compile_id, scope, guards)
             self._unguarded_changes.take_snapshots(code, scope)
             self._lost_effects.report(compile_id)
@@ -209,7 +206,6 @@ class CollectorSet:
             guarded_inputs.record_inputs(session, compile_id, scope, manager)
             spent = warm_calls.evaluate_guards(session, compile_id, scope, guards, manager)
             self._compiles.leave_out(compile_id, spent)
-        session.add_overhead(time.monotonic() - started)
 
     def _handle_step_end(self, step: int, compiled: bool) -> None:
         self.syncs.handle_step_end(step, compiled)

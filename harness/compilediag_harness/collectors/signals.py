@@ -1,15 +1,13 @@
 """Signals of the program: a window of torch.profiler on demand, and a Ctrl-C that torch loses.
 
-SIGUSR1 begins a window, SIGUSR2 ends it. Nothing is installed without `compilediag run
---profile-on-signal`: with it, where the program has no handlers of its own for the two, they only
-set a flag, and the profiler begins and ends between steps. A window is bounded in steps, seconds
-and bytes, and its trace is a file beside the receipt.
+SIGUSR1 begins a window, SIGUSR2 ends it: with `compilediag run --profile-on-signal` alone, where
+the program has no handlers of its own for the two, they set a flag, and the profiler begins and
+ends between steps. Its trace is a file beside the receipt.
 
-A KeyboardInterrupt raised in a Python guard is cleared by the C++ code that called it, and the
-program goes on as if nothing had happened. `faulthandler` writes down where the main thread was
-when SIGINT came, without a part in how it is handled. It is certainly lost only where nothing else
-can be: the action is Python's own, the main thread was inside Dynamo, and a second later it is in
-the same calls of the same functions, none of which has a handler that could have caught it.
+A KeyboardInterrupt raised in a Python guard is cleared by the C++ code that called it.
+`faulthandler` writes down where the main thread was when SIGINT came. It is certainly lost only
+where the action is Python's own, the main thread was inside Dynamo, and a second later it is in the
+same calls of the same functions, none of which has a handler that could have caught it.
 """
 
 from __future__ import annotations

@@ -10,21 +10,14 @@ Invariant: while a compiled callable is called in any thread, `torch.Tensor` is 
 that no compile and no guard ever meets a method of ours. Functions behind `torch.compiler.disable`
 are no part of a compiled call: nothing is compiled and no guard evaluated until they return.
 
-Other ways to see them change what the program does, or see less (the first is a test of ours):
+Other ways to see them change what the program does, or see less: a dispatch mode at the first call
+makes Dynamo skip the function for good (a test of ours), a function mode makes it recompile;
+`sys.setprofile` and torch's profiler are the user's, `set_sync_debug_mode` warns, which a filter
+turns into an error, and functions in place of the methods stand in tracebacks.
 
-- A dispatch mode that is active at the first call of a compiled function makes Dynamo skip it for
-  good; a function mode is guarded on and makes it recompile. Both run Python for every operation,
-  and on the CPU the first sees neither `tolist()` nor `cpu()`.
-- `sys.setprofile` takes the place of the user's profiler and does not see `bool(t)`, `float(t)`.
-- torch's profiler runs once at a time: a window of ours would be in the way of one of the user's.
-- `set_sync_debug_mode("warn")` gives a Python warning each, which a filter turns into an error.
-- Functions put in place of the methods stand in tracebacks, and warnings name them.
-
-In an ordinary run a few steps are sampled, at growing intervals. In a variant of a cadence probe
-those in which periodic work fires, with quiet ones on both sides: what a firing costs is what it
-takes beyond them. Which steps fire is known for groups of the code; what a template moves begins at
-step 0, or one step beside, in nearly every program. What a step writes into buffers that it has
-filled is recorded beside its reads.
+In a variant of a cadence probe the steps are sampled in which periodic work fires, with quiet ones
+on both sides: what a firing costs is what it takes beyond them. What a template moves begins at
+step 0, or one step beside, in nearly every program.
 """
 
 from __future__ import annotations
@@ -221,14 +214,9 @@ class SyncSample:
             sums[1] += self.seconds.get(key, 0.0)
         timed = self.timed and not self._open
         return SyncsSampled(
-            t=t,
-            step=step,
-            on_device=self.on_device,
-            complete=self.complete,
-            places=tuple(location for location, _, _, _ in rows),
-            kinds=tuple(kind for _, kind, _, _ in rows),
-            loops=tuple(loop for _, _, loop, _ in rows),
-            spans=tuple(names for _, _, _, names in rows),
+            *(t, step, self.on_device, self.complete),
+            # Places, kinds, loops, spans.
+            *(zip(*rows, strict=True) if rows else ((),) * 4),
             counts=tuple(int(count) for count, _ in rows.values()),
             seconds=tuple(seconds for _, seconds in rows.values()) if timed else (),
             noting_s=self.noting_s,
@@ -299,7 +287,7 @@ class SyncCollector:
                 self._schedule.record_sample(step)
                 middle = session.convert_time((sample.began + started) / 2)
                 session.emit(sample.build_event(middle, step))
-            session.add_overhead(time.monotonic() - started)
+            session.collector_s += time.monotonic() - started
         self._quiet = 0 if compiled else self._quiet + 1
 
     def handle_step_begin(self, step: int) -> None:

@@ -3,12 +3,9 @@
 `torch.Tensor` gets, for a moment, a descriptor of its own in front of each method of its C base
 class that hands tensor data to Python, or writes a part of a tensor. Looking the method up runs the
 descriptor's `__get__`, which reads the caller's frame, and what is then called is torch's own
-method, by the program itself: warnings name the program's line, tracebacks have no frame of ours,
-`torch.Tensor.item` read off the class is torch's. `bool(t)`, `if t:`, `float(t)`, `int(t)` and
-`t[0] = 1` pass through the type's slots and are seen too.
-
-A call is timed in the same way: what the descriptor hands out calls torch's method without Python
-in between, and Python drops it as soon as the call is over, which is when the clock is read.
+method, by the program itself. `bool(t)`, `float(t)` and `t[0] = 1` pass through the type's slots
+and are seen too. What the descriptor hands out calls torch's method without Python in between, and
+Python drops it as soon as the call is over, which is when the clock is read.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ watched anyway. After so many calls nothing is looked at any more.
 
 from __future__ import annotations
 
-import functools
 import threading
 import time
 from collections import Counter
@@ -45,16 +44,12 @@ def evaluate_guards(
     leaves = torch_guards.count_evaluated(manager, _TEXTS)
     counted, texts = (Counter[str](), list[str]()) if leaves is None else leaves
     kinds = counted.most_common(_KINDS)
-    # The innermost line of each guard that is neither torch's nor the standard library's.
-    library = functools.cache(source_locations.is_library)
-    line_counts: Counter[tuple[str, int, str]] = Counter()
-    for guard in guards:
-        # A Guard object that needed nothing to be evaluated has no code.
-        for frame in reversed(guard.user_stack or ()) if guard.code_list else ():
-            if not library(frame.filename):
-                line_counts[frame.filename, frame.lineno or 0, frame.name] += 1
-                break
-    lines = line_counts.most_common(_LINES)
+    # A Guard object that needed nothing to be evaluated has no code.
+    stacks = (guard.user_stack for guard in guards if guard.code_list)
+    found = map(source_locations.find_innermost_user_line, stacks)
+    is_library = source_locations.is_library
+    users = Counter(line for line in found if line is not None and not is_library(line.file))
+    lines = users.most_common(_LINES)
     session.emit_in_step(
         GuardsEvaluated,
         *(compile_id, session.epoch),
@@ -62,7 +57,7 @@ def evaluate_guards(
         eval_us=round(median(taken[1:]), 3) if len(taken) > 1 else None,
         kinds=tuple(kind for kind, _ in kinds),
         counts=tuple(count for _, count in kinds),
-        lines=tuple(Location(*line) for line, _ in lines),
+        lines=tuple(line for line, _ in lines),
         line_counts=tuple(count for _, count in lines),
         evaluated=None if leaves is None else counted.total(),
         in_python=None if leaves is None else counted[torch_guards.PYTHON_LEAF],

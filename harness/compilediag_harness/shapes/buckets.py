@@ -300,14 +300,8 @@ def find_largest_of_groups(
     prices: Sequence[float], weights: Sequence[float], k: int, per_group: float
 ) -> list[int]:
     """Find the position of the largest member of each group, when neighbours are grouped so that
-    the sum of (weight of the group) x (price of its largest member) + per_group is least.
-
-    Args:
-        prices: never falling.
-        weights: parallel to them.
-        k: most groups.
-        per_group: added for every group.
-    """
+    the sum of (weight of the group) x (price of its largest member) + per_group is least, with at
+    most `k` groups. `prices` never fall; `weights` are parallel to them."""
     before = [0.0]
     for weight in weights:
         before.append(before[-1] + weight)

@@ -39,12 +39,8 @@ class GridPlan:
 
 def plan_grid(counts: Mapping[Pair, int], k: int, *, multiples: Pair = (1, 1)) -> GridPlan:
     """Plan a grid of at most `k` cells whose padded elements are few; what a call costs is taken to
-    follow its elements.
-
-    Args:
-        counts: how often each pair of sizes was seen.
-        k: cells, at most.
-        multiples: of the buckets of the two axes.
+    follow its elements. `counts`: how often each pair of sizes was seen; `multiples`: of the
+    buckets of the two axes.
 
     Raises:
         BucketsImpossible: no pair was seen, or a number is out of range.

@@ -83,8 +83,11 @@ class PaddedCalls:
             CompiledAfterWarmup: something compiled, and that was to be an error.
         """
         if not counted:
-            with shape_log.inside.pause_counting():
+            shape_log.inside.not_counted += 1
+            try:
                 return self._run_batch(args, kwargs, counted=False)
+            finally:
+                shape_log.inside.not_counted -= 1
         listening = [begins(self, args, kwargs) for begins in tuple(call_listeners)]
         result, returned = None, False
         try:
@@ -169,10 +172,9 @@ class PaddedCalls:
             local.busy = was_busy
         if before is not None and count_begun() != before:
             self._check_compiles(before, sizes, bucket)
-        if counted and shape_log.sinks.all:
+        for sink in shape_log.sinks.all if counted else ():
             ran = torch_cudagraphs.count_runs_in_thread() != graphs
-            batch_sizes = () if part.start else call.sizes
-            shape_log.record_call(self.declared, sizes, bucket, batch_sizes, in_graphs=ran)
+            sink.add(self.declared, sizes, bucket, () if part.start else call.sizes, ran)
         return result, outputs.take_leaves(result, sizes, bucket, self._must_copy)
 
     # --- its parts ---------------------------------------------------------------------------

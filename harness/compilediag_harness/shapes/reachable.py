@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
 from compilediag_harness.base.object_graph import (
-    ABSENT,
+    MISSING,
     Holder,
     describe_kind_and_size,
     find_class_file,
@@ -300,7 +300,7 @@ class _Reader:
     ) -> None:
         """Read what code with these names finds in the globals of its module."""
         for name in sorted(names):
-            member = table.get(name, ABSENT)
+            member = table.get(name, MISSING)
             if is_a(member, types.ModuleType):
                 if is_own(getattr(member, "__file__", None) or "") and member not in seen:
                     self._read_globals(get_dict(member), names, f"{prefix}{name}.", (*seen, member))
@@ -348,17 +348,17 @@ class _Reader:
             try:
                 return get()
             except (AttributeError, ValueError, KeyError):
-                return ABSENT
+                return MISSING
 
         def put_back(its: Any) -> None:
-            if its is not ABSENT:
+            if its is not MISSING:
                 give(its)
             elif empty is not None:
                 empty()
 
         member = read_now()
         self._add_holder(put_back, read_now, member)
-        if member is not ABSENT:
+        if member is not MISSING:
             self._stack.append((path, member))
 
     def _add_holder(self, undo: Callable[[Any], None], now: Callable[[], Any], before: Any) -> None:

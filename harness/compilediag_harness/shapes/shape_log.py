@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
-from collections.abc import Generator
 from dataclasses import replace
 
 from compilediag_harness.base.session import SessionSink, SessionSinks
@@ -19,15 +17,6 @@ class _Inside(threading.local):
     depth = 0
     not_counted = 0
     """Those of them that are none of the program's: of a warm-up, or measured."""
-
-    @contextlib.contextmanager
-    def pause_counting(self) -> Generator[None]:
-        """Pause counting in a block: its calls are none of the program's."""
-        self.not_counted += 1
-        try:
-            yield
-        finally:
-            self.not_counted -= 1
 
 
 inside = _Inside()
@@ -50,6 +39,8 @@ class _Calls(SessionSink):
     def add(
         self, event: FixedShapeUsed, sizes: Sizes, run: Sizes, batch_sizes: Sizes, in_graphs: bool
     ) -> None:
+        """Add a call with `sizes` rows that ran at `run`, the first of a batch of `batch_sizes`, or
+        () for the later ones; `in_graphs`: in a CUDA graph."""
         with self.lock:
             _, counts = self._shapes.setdefault(event.number, (event, {}))
             count = counts.get((sizes, run, batch_sizes))
@@ -84,12 +75,3 @@ class _Calls(SessionSink):
 
 
 sinks = SessionSinks(_Calls)
-
-
-def record_call(
-    event: FixedShapeUsed, sizes: Sizes, run: Sizes, batch_sizes: Sizes, *, in_graphs: bool
-) -> None:
-    """Record that a call with `sizes` rows ran at `run`, the first of a batch of `batch_sizes`, or
-    () for the later ones; `in_graphs`: in a CUDA graph."""
-    for sink in sinks.all:
-        sink.add(event, sizes, run, batch_sizes, in_graphs)

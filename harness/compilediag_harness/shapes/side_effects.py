@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
-from compilediag_harness.base.object_graph import ABSENT, put_back
+from compilediag_harness.base.object_graph import MISSING, put_back
 from compilediag_harness.shapes import reachable
 from compilediag_harness.shapes.trees import get_class
 from compilediag_harness.torch_internals import torch_api, torch_names, torch_replay
@@ -96,7 +96,7 @@ class SavedState:
         return not RandomStates.read(self._torch).is_same(self._random)
 
     def read_changed(self) -> dict[str, Any]:
-        """Read the values that are not as they were, as they are now, by path; `ABSENT`: gone."""
+        """Read the values that are not as they were, as they are now, by path; `MISSING`: gone."""
         now = reachable.read(self._torch, self._roots)
         for path, kind in now.unseen.items():
             self._unseen.setdefault(path, kind)
@@ -108,10 +108,10 @@ class SavedState:
             }
         )
         gone = self._before.keys() - now.values.keys()
-        return {**changed, **dict.fromkeys(gone, ABSENT)}
+        return {**changed, **dict.fromkeys(gone, MISSING)}
 
     def get_before(self, path: str) -> Any:
-        return self._before.get(path, ABSENT)
+        return self._before.get(path, MISSING)
 
     def _copy_values(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Copy the values: what later writes change is not in the copies."""

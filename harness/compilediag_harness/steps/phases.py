@@ -1,11 +1,8 @@
 """Phases of the step in progress, flattened so that every second is counted once; device times.
 
 Where phases nest, the innermost has the time; a span, and the wait for a batch, have all of theirs,
-whatever runs inside them. A span that holds the end of a step holds steps and is no phase of
-one. What no phase has is the step's rest.
-
-Phases that have ended are stored as they are until the step ends, and flattened in the order of
-their ends: spans may be added later than what ended after them.
+whatever runs inside them. A span that holds the end of a step is no phase of one. Phases that have
+ended are flattened when the step ends: spans may be added later than what ended after them.
 
 Invariant: the phases of a step never add up to more than its wall time.
 """

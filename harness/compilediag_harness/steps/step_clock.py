@@ -3,8 +3,7 @@
 Where a step ends is decided in `step_detection.py`.
 
 A step is sampled, or only its end is recorded (`StepSampling`). It runs from the end of the one
-before it, so steps and the time between them leave no gap; the first begins at the first sign of
-work (a batch, a compiled call, a backward, an optimizer). A boundary may be tentative: it cuts the
+before it; the first begins at the first sign of work. A boundary may be tentative: it cuts the
 times, but the step's number does not advance until it is committed.
 
 Invariant: session.step == first + len(records) - tentative + len(session.noted).
@@ -21,16 +20,10 @@ from collections.abc import Callable, Generator
 from itertools import groupby
 from typing import Any
 
-from compilediag_harness.base.session import Session
+from compilediag_harness.base.session import BATCH_ROWS, BATCH_S, Session
 from compilediag_harness.steps.phases import NOTHING, DeviceClock, PhasesInProgress, Seconds
-from compilediag_harness.user_api.spans import DATA_WAIT, NAMES, OPTIMIZER, SPANS
+from compilediag_harness.user_api.spans import DATA_WAIT, NAMES, SPANS
 from compilediag_harness.wire import StepsEnded
-
-BATCH_S = 0.25
-"""A batch is written when the last one is older than this, in seconds."""
-
-BATCH_STEPS = 512
-"""... or when it holds so many steps."""
 
 _ALWAYS_MEASURED = (DATA_WAIT, SPANS)
 """Phases that are measured of every step. The others cost more than a brief step should pay."""
@@ -93,11 +86,6 @@ class StepClock:
         self.phases.close(phase, at)
         if self.device is not None:
             self.device.leave(phase)
-
-    def add_optimizer(self, began: float, ended: float) -> None:
-        """Add an optimizer's step that has ended."""
-        self.begin(began)
-        self.phases.add(OPTIMIZER, began, ended)
 
     # --- boundaries ---
 
@@ -187,7 +175,7 @@ class StepClock:
     def is_due(self, at: float) -> bool:
         """True if a batch should be written: enough time or steps, or something compiled."""
         certain = len(self.records) - self.tentative
-        return self._compiled or at - self._written >= BATCH_S or certain >= BATCH_STEPS
+        return self._compiled or at - self._written >= BATCH_S or certain >= BATCH_ROWS
 
     def write(self, at: float, source: str, hold: int = 0) -> None:
         """Write the ended steps but the last `hold`, which may still change."""
@@ -320,7 +308,7 @@ class StepSampling:
                 clock.whole = not self._by_calls
                 clock.write(last, self._source)
                 clock.measuring_s = time.monotonic() - started
-                session.add_overhead(clock.measuring_s)
+                session.collector_s += clock.measuring_s
         return True
 
     def fold(self) -> None:

@@ -1,15 +1,13 @@
 """Decision what ends a step: `cd.step()`, else optimizers, else outermost compiled calls.
 
 The better source wins as soon as it shows. Steps that a weaker source ended are held back while
-they are few, and taken back when the better source turns out to mark the same loop; once written
-they stay, and the numbering goes on from them.
+they are few, and taken back when the better source turns out to mark the same loop.
 
 Several optimizers (or compiled callables) make one step together: a step ends where the cycle
 repeats. Optimizers end it after the last of the cycle, calls begin the next with the first.
 
-No hook is called in an optimizer's step that is compiled, alone or with the whole update. A call of
-a compiled callable that writes an optimizer's parameters is such a step, where other calls are
-none: it counts as the optimizer does, when it ends.
+No hook is called in an optimizer's step that is compiled: a call of a compiled callable that writes
+an optimizer's parameters counts as the optimizer does, when it ends.
 """
 
 from __future__ import annotations
@@ -21,6 +19,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from compilediag_harness.base.object_graph import read_cell
 from compilediag_harness.base.session import Session
 from compilediag_harness.steps.step_clock import StepClock, StepSampling
 from compilediag_harness.torch_internals import torch_api, torch_open_calls
@@ -72,14 +71,8 @@ class CompiledCallables:
 
 def iterate_reached(function: Any, code: Any) -> Iterator[Any]:
     """Iterate over the values of a function's names: captured variables and globals."""
-    for cell in getattr(function, "__closure__", None) or ():
-        try:
-            yield cell.cell_contents
-        except ValueError:  # not filled yet
-            continue
-    scope = getattr(function, "__globals__", {})
-    for name in code.co_names:
-        yield scope.get(name)
+    yield from map(read_cell, getattr(function, "__closure__", None) or ())
+    yield from map(getattr(function, "__globals__", {}).get, code.co_names)
 
 
 MAX_SEARCHES = 8
@@ -269,7 +262,8 @@ class StepSource:
         """End that step; `key` is 0 if an exception ended it: it was none then."""
         self.optimizing_since = None
         with self._lock:
-            self.clock.add_optimizer(began, at)
+            self.clock.begin(began)
+            self.clock.phases.add(spans.OPTIMIZER, began, at)
             if not key or self.source == EXPLICIT or self._ending:
                 return
             if self.source != OPTIMIZER:

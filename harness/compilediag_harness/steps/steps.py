@@ -114,8 +114,8 @@ def install(session: Session, torch_module: Any) -> None:
     _callables = _callables or CompiledCallables(torch_module)
     source.clock.device = phases.watch_device(session, torch_module)
     disabled_calls.install(session, functools.partial(find_phase_at, source))
-    spans.install(session, torch_module, attribute_spans)
-    cadence.install(session, torch_module)
+    spans.install(session, attribute_spans)
+    cadence.sinks.install(session)
     if not _forget:
         _forget.append(torch_calls.watch_outermost_calls(begin_call, end_call))
         # Each call of a function that is disabled while steps are unsampled is to be timed, too.
@@ -342,14 +342,8 @@ def end_phase(phase: int, clocks: list[StepClock]) -> None:
 
 
 def _stop_if_done() -> None:
-    """End the program from the main thread when the first session has done its steps.
-
-    The exception passes through the training loop: `finally` blocks, context managers and
-    `atexit` run, and a bare `except Exception` does not swallow it.
-
-    Raises:
-        SystemExit: so many steps have ended, and no more are allowed.
-    """
+    """End the program from the main thread, by SystemExit, when the first session has done its
+    steps: `finally` blocks and `atexit` run, and an `except Exception` does not swallow it."""
     if (
         step_limit is not None
         and _active

@@ -118,6 +118,7 @@ def is_profiler_enabled() -> bool:
     return bool(enabled()) if enabled is not None else False
 
 
+SERIALIZATION = "torch.serialization"
 DISTRIBUTED_SAVER = "torch.distributed.checkpoint.state_dict_saver"
 
 

@@ -3,10 +3,9 @@
 A cache of graphs hands out a dictionary about each lookup. Other caches are only counted, by the
 names of their classes, in one object: `torch._inductor.remote_cache.cache_stats`.
 
-Code that torch loads compiled, of which no compile tells: `torch._dynamo.package`
-(`torch._dynamo.config.caching_precompile`) hangs entries with guards to the code of the function,
-and `torch._dynamo.aot_compile` (`.aot_compile`, `torch.compiler.load_compiled_function`) makes an
-object that is called. What a version lacks is not watched; both are seen to work on 2.13 only.
+Code that torch loads compiled, of which no compile tells (seen to work on 2.13 only):
+`torch._dynamo.package` (`caching_precompile`) hangs entries with guards to the code of the
+function, `torch._dynamo.aot_compile` makes an object that is called.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@ own wrappers; and which functions are put behind it, by the program or by torch.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 import time
@@ -78,14 +79,10 @@ def watch_outermost_calls(
 
 def watch_every_call(begin: Callable[[int], None], end: Callable[[int], None]) -> Remover:
     """Like `watch_outermost_calls`, for a listener that must not miss a call: none is paused."""
-    forget = watch_outermost_calls(begin, end)
-    allow_pauses = subscribe(_every_call_listeners, (begin, end))
-
-    def remove() -> None:
-        forget()
-        allow_pauses()
-
-    return remove
+    undo = contextlib.ExitStack()
+    undo.callback(subscribe(_every_call_listeners, (begin, end)))
+    undo.callback(watch_outermost_calls(begin, end))
+    return undo.close
 
 
 def watch_disabled_calls(

@@ -25,7 +25,6 @@ from compilediag_harness.torch_internals.torch_names import (
     UTILS,
     Remover,
     Removers,
-    call_after,
     call_beside,
     get_imported,
     lookup,
@@ -190,7 +189,7 @@ def find_frame_awaiting_backward() -> types.FrameType | None:
 
 def watch_resets(callback: Callable[[], None]) -> Remover | None:
     """Call `callback` after `torch._dynamo.reset()`."""
-    return call_after(get_imported(DYNAMO), "reset", callback)
+    return call_beside(get_imported(DYNAMO), "reset", at_end=callback)
 
 
 def watch_compile_requests(callback: Callable[[dict[str, Any]], None]) -> Remover | None:

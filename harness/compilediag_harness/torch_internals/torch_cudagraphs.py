@@ -1,10 +1,8 @@
 """torch's CUDA-graph trees: wrappers that report recordings, replays and runs without a graph.
 
-Only here are private names of the trees. Three methods of the manager are wrapped, which it looks
-up at each call: recordings, runs without a graph, and replays, none of which torch counts. torch's
-own check of a recorded graph is wrapped too: only there is known why a graph could not be used.
-Nothing waits for the device, and no tensor is stored. Written for torch 2.13; what another version
-lacks is not reported.
+Three methods of the manager are wrapped, which it looks up at each call, and torch's own check of a
+recorded graph: only there is known why one could not be used. Nothing waits for the device, and no
+tensor is stored. Written for torch 2.13; what another version lacks is not reported.
 """
 
 from __future__ import annotations
@@ -27,6 +25,7 @@ from compilediag_harness.torch_internals import torch_compiles
 from compilediag_harness.torch_internals.dynamo_skip import hide_own_frame
 from compilediag_harness.torch_internals.torch_names import (
     Remover,
+    call_beside,
     get_imported,
     replace_attribute,
     subscribe,
@@ -78,13 +77,7 @@ def describe_recording(
     manager: Any, inputs: Any, function_id: Any, failed: Sequence[tuple[Any, str]]
 ) -> CudagraphRecorded:
     """Describe the recording that begins, of no step; its inputs are as the program gave them.
-
-    Args:
-        manager: torch's, of one device and thread.
-        inputs: of the function.
-        function_id: torch's.
-        failed: graphs that torch has just found not to fit, with torch's names for why.
-    """
+    `failed`: graphs that torch has just found not to fit, with torch's names for why."""
     function = manager.ids_to_funcs[function_id]
     tree = get_tree(manager)
     # The tree's edges are the order in which graphs were recorded: `current_node` ran last.
@@ -230,23 +223,20 @@ def listen(listener: Any) -> Remover | None:
     trees = get_imported(TREES)
     manager = getattr(trees, "CUDAGraphTreeManager", None)
     # Every call of a compiled function ends in one of the three: `run` of the manager decides.
-    wrappers = {
-        "record_function": _wrap_recording,
-        "execute_node": _wrap_replay,
-        "run_eager": _wrap_warmup,
-    }
-    if any(getattr(manager, name, None) is None for name in wrappers):
+    names = ("record_function", "execute_node", "run_eager")
+    if any(getattr(manager, name, None) is None for name in names):
         return None
     unsubscribe = subscribe(_listeners, listener)
     if not _removers:
+        recording = _wrap_recording(cast(Any, manager).record_function)
         node = getattr(trees, "CUDAGraphNode", None)
-        places = [(manager, name, make) for name, make in wrappers.items()]
-        places += [(node, "check_invariants", _wrap_check)]
-        for owner, name, make in places:
-            original = getattr(owner, name, None)
-            if original is not None:
-                ours = functools.wraps(original)(make(original))
-                _removers.append(replace_attribute(owner, name, ours))
+        removers = (
+            replace_attribute(manager, "record_function", recording),
+            call_beside(manager, "execute_node", before=_report_replay),
+            call_beside(manager, "run_eager", before=_report_warmup),
+            call_beside(node, "check_invariants", after=_note_failed_check),
+        )
+        _removers.extend(remover for remover in removers if remover is not None)
 
     def remove() -> None:
         unsubscribe()
@@ -258,6 +248,7 @@ def listen(listener: Any) -> Remover | None:
 
 
 def _wrap_recording(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
     def record_function(self: Any, new_inputs: Any, function_id: Any) -> Any:
         # Invariant: addresses and shapes are read, never data: that would wait for the device.
         # Read before the call: the inputs are still as the program gave them.
@@ -281,35 +272,19 @@ def _wrap_recording(original: Callable[..., Any]) -> Callable[..., Any]:
     return record_function
 
 
-def _wrap_replay(original: Callable[..., Any]) -> Callable[..., Any]:
-    def execute_node(self: Any, node: Any, new_inputs: Any) -> Any:
-        _record_run(self, node=node)
-        with hide_own_frame:
-            return original(self, node, new_inputs)
-
-    return execute_node
+def _report_replay(manager: Any, node: Any, *_: Any, **__: Any) -> None:
+    _record_run(manager, node=node)
 
 
-def _wrap_warmup(original: Callable[..., Any]) -> Callable[..., Any]:
-    def run_eager(self: Any, new_inputs: Any, function_id: Any) -> Any:
-        _record_run(self, function_id)
-        with hide_own_frame:
-            return original(self, new_inputs, function_id)
-
-    return run_eager
+def _report_warmup(manager: Any, new_inputs: Any, function_id: Any, *_: Any, **__: Any) -> None:
+    _record_run(manager, function_id)
 
 
-def _wrap_check(original: Callable[..., Any]) -> Callable[..., Any]:
-    def check_invariants(self: Any, inputs: Any) -> Any:
-        with hide_own_frame:
-            result: Any = original(self, inputs)
-        # (status, a function that makes the text): the text would walk the inputs again.
-        with contextlib.suppress(TypeError, LookupError, AttributeError):
-            if result[0].name in REASONS:
-                _checks.failed.append((self, result[0].name))
-        return result
-
-    return check_invariants
+def _note_failed_check(result: Any, node: Any, *_: Any, **__: Any) -> None:
+    # (status, a function that makes the text): the text would walk the inputs again.
+    with contextlib.suppress(TypeError, LookupError, AttributeError):
+        if result[0].name in REASONS:
+            _checks.failed.append((node, result[0].name))
 
 
 def _report_fault(error: Exception) -> None:

@@ -8,7 +8,6 @@ wrapper reports its calls.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import operator
 import threading
 import types
@@ -23,7 +22,7 @@ from compilediag_harness.torch_internals.torch_names import (
     get_imported,
     lookup,
 )
-from compilediag_harness.wire import Location
+from compilediag_harness.wire import GraphRun, Location
 
 OUTPUT_GRAPH = "torch._dynamo.output_graph"
 
@@ -43,17 +42,6 @@ _PLAIN_MODULES = ("builtins", "operator", "_operator", "math", "_thread", "itert
 
 NOT_COUNTED = -1
 """Calls of a graph that cannot be counted."""
-
-
-@dataclasses.dataclass(slots=True)
-class CapturedGraph:
-    """One graph, and the calls of it so far."""
-
-    frame: Location
-    operations: int
-    opaque: tuple[str, ...]
-    """Operations whose definition is no part of the graph."""
-    calls: int = NOT_COUNTED
 
 
 EffectListener = Callable[[str, str, bool, Location | None], None]
@@ -138,48 +126,47 @@ class GraphCounter:
     """Counts the graphs that are captured from now on, and their calls."""
 
     def __init__(self) -> None:
-        self.graphs: list[CapturedGraph] = []
+        self.graphs: list[GraphRun] = []
+        """Without their time and calls, which are in `calls`."""
+        self.calls: list[int] = []
         self.ran_in: set[int] = set()
         """Threads in which one was called; who reads it takes its own out."""
         # Invariant: weak: what was compiled goes when Dynamo drops it.
-        self._by_callable = WeakByIdentity[Any, CapturedGraph]()
-        self._undo: list[Remover] = []
+        self._by_callable = WeakByIdentity[Any, int]()
+        self._undo = contextlib.ExitStack()
+        self.uninstall = self._undo.close
 
     def install(self) -> None:
         """Begin; to be called when `OUTPUT_GRAPH` was imported."""
         owner = lookup(get_imported(OUTPUT_GRAPH), "OutputGraph")
         remover = call_beside(owner, "call_user_compiler", after=self._add_graph)
-        self._undo += [] if remover is None else [remover]
-        self._undo.append(torch_calls.watch_disabled_calls(None, self._count_call))
-
-    def uninstall(self) -> None:
-        while self._undo:
-            self._undo.pop()()
+        if remover is not None:
+            self._undo.callback(remover)
+        self._undo.callback(torch_calls.watch_disabled_calls(None, self._count_call))
 
     def forget_calls(self) -> None:
         """Count from zero again."""
-        for captured in self.graphs:
-            captured.calls = min(captured.calls, 0)
+        self.calls = [min(calls, 0) for calls in self.calls]
 
     def _add_graph(self, compiled: Any, output: Any, graph: Any, *_: Any, **__: Any) -> None:
-        captured = CapturedGraph(Location("", 0), 0, ())
-        self.graphs.append(captured)
+        number = len(self.graphs)
+        self.graphs.append(GraphRun(0.0, Location("", 0), 0, (), NOT_COUNTED))
+        self.calls.append(NOT_COUNTED)
         with contextlib.suppress(Exception):  # of another torch: it stays one that is not counted
             where = output.co_fields
             frame = Location(where["co_filename"], where["co_firstlineno"], where["co_name"])
-            captured.frame = frame
             nodes = [node for node in graph.graph.nodes if node.op in _CALLS]
             named = (_find_opaque(graph, node) for node in nodes)
-            captured.operations = len(nodes)
-            captured.opaque = tuple(dict.fromkeys(name for name in named if name is not None))
+            opaque = tuple(dict.fromkeys(name for name in named if name is not None))
+            self.graphs[number] = GraphRun(0.0, frame, len(nodes), opaque, NOT_COUNTED)
             # Raises where nothing can refer to it weakly.
-            self._by_callable[_get_owner(compiled)] = captured
-            captured.calls = 0
+            self._by_callable[_get_owner(compiled)] = number
+            self.calls[number] = 0
 
     def _count_call(self, function: Any) -> None:
-        captured = self._by_callable.get(_get_owner(function))
-        if captured is not None:
-            captured.calls += 1
+        number = self._by_callable.get(_get_owner(function))
+        if number is not None:
+            self.calls[number] += 1
             self.ran_in.add(threading.get_ident())
 
 

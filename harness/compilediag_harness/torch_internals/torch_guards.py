@@ -11,6 +11,7 @@ from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
 from compilediag_harness.torch_internals.dynamo_skip import hide_own_frame
+from compilediag_harness.torch_internals.torch_api import get_torch_function_disabler
 from compilediag_harness.torch_internals.torch_compiles import get_compile_id
 from compilediag_harness.torch_internals.torch_names import (
     CONVERT_FRAME,
@@ -252,12 +253,6 @@ def read_dispatch_keys(tensor: Any) -> str | None:
     return str((keys(tensor) | included()) - excluded())
 
 
-def is_inference_mode() -> bool | None:
-    """True if `torch.inference_mode` is on; None where torch is not imported."""
-    enabled = getattr(get_imported("torch"), "is_inference_mode_enabled", None)
-    return None if enabled is None else bool(enabled())
-
-
 def read_global_modes() -> dict[str, Any]:
     """Read the modes that a GLOBAL_STATE guard compares, by its names, and inference mode."""
     torch = get_imported("torch")
@@ -284,11 +279,8 @@ def is_on_host(tensor: Any) -> bool | None:
 
 def _read_directly(read: Callable[[Any], Value], tensor: Any) -> Value | None:
     """Call `read` below every `__torch_function__`; None for a tensor without memory of its own."""
-    below = getattr(get_imported("torch._C"), "DisableTorchFunction", None)
-    if below is None:
-        return None
     try:
-        with below():
+        with get_torch_function_disabler()():
             return read(tensor)
     except (RuntimeError, NotImplementedError, AttributeError, TypeError):
         return None

@@ -18,7 +18,6 @@ from compilediag_harness.torch_internals.torch_names import (
     SYMBOLIC_CONVERT,
     Remover,
     Removers,
-    call_after,
     call_beside,
     get_imported,
     lookup,
@@ -158,4 +157,4 @@ def find_trace_handler(folder: str) -> Any | None:
 
 def watch_log_setup(callback: Callable[[], None]) -> Remover | None:
     """Call `callback` after torch set its loggers up anew (`set_logs`, re-initialisation)."""
-    return call_after(get_imported(LOGGING), "_init_logs", callback)
+    return call_beside(get_imported(LOGGING), "_init_logs", at_end=callback)

@@ -210,9 +210,11 @@ def call_beside(
     *,
     before: Callable[..., None] | None = None,
     after: Callable[..., None] | None = None,
+    at_end: Callable[[], None] | None = None,
 ) -> Remover | None:
-    """Call `before` with the arguments of each call of `owner.name`, and `after` with what it
-    returned and the arguments; None where there is no such function."""
+    """Call `before` with the arguments of each call of `owner.name`, `after` with what it returned
+    and the arguments, and `at_end()` also of one that raises; None where there is no such function.
+    """
     # Invariant: neither listener raises, which would reach the user's compile. One that does not
     # take `*_` and `**__` raises as soon as a torch passes one argument more.
     original = getattr(owner, name, None)
@@ -223,31 +225,17 @@ def call_beside(
     def call_with_listeners(*args: Any, **kwargs: Any) -> Any:
         if before is not None:
             before(*args, **kwargs)
-        with hide_own_frame:
-            result = original(*args, **kwargs)
+        try:
+            with hide_own_frame:
+                result = original(*args, **kwargs)
+        finally:
+            if at_end is not None:
+                at_end()
         if after is not None:
             after(result, *args, **kwargs)
         return result
 
     return replace_attribute(owner, name, call_with_listeners)
-
-
-def call_after(owner: Any, name: str, callback: Callable[[], None]) -> Remover | None:
-    """Call `callback()` after each call of `owner.name`, also one that raises; None where there is
-    no such function."""
-    original = getattr(owner, name, None)
-    if original is None:
-        return None
-
-    @functools.wraps(original)
-    def call_then_notify(*args: Any, **kwargs: Any) -> Any:
-        try:
-            with hide_own_frame:
-                return original(*args, **kwargs)
-        finally:
-            callback()
-
-    return replace_attribute(owner, name, call_then_notify)
 
 
 def subscribe(listeners: list[Any], listener: Any) -> Remover:

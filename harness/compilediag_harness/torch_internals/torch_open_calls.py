@@ -73,10 +73,9 @@ class CallOrigin(NamedTuple):
 def find_call_origin() -> CallOrigin | None:
     """Find what the newest outermost compiled call of this thread calls, and from where; None where
     no call is in progress. Walks the stack: for the first call of a callable, not for each."""
-    calls = this_thread.open
-    if not calls:
+    if not this_thread.open:
         return None
-    call = calls[-1]
+    call = this_thread.open[-1]
     direct, outermost, above = None, None, True
     for frame in iterate_frames(call.frame.f_back):
         # `torch.nn.Module.__call__` is one of these two.
@@ -91,8 +90,7 @@ def find_call_origin() -> CallOrigin | None:
 
 def is_in_compiled_call() -> bool:
     """True if a call of a compiled callable is in progress in this thread."""
-    calls = this_thread.open
-    return bool(calls) and any(call.key for call in calls)
+    return any(call.key for call in this_thread.open)
 
 
 def is_inside_another() -> bool:
@@ -106,8 +104,7 @@ def find_stepping_optimizer() -> Any:
     Of any class, as long as it has `param_groups` or a list of parameters. Walks the stack."""
     optimizer = None
     parameter: Any = lookup(get_imported("torch"), "nn.Parameter")
-    frame: types.FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-    while frame is not None:
+    for frame in iterate_frames(sys._getframe(1)):  # pyright: ignore[reportPrivateUsage]
         code = frame.f_code
         if code.co_name == "step" and code.co_argcount:
             owner = frame.f_locals.get(code.co_varnames[0])
@@ -119,7 +116,6 @@ def find_stepping_optimizer() -> Any:
                 or any(isinstance(member, parameter) for values in lists for member in values[:1])
             ):
                 optimizer = owner
-        frame = frame.f_back
     return optimizer
 
 

@@ -136,32 +136,27 @@ def _make_replacement(torch: Any, action: str, value: Any) -> Any:
 def bind_arguments(
     code: Any, owner: Any, call: CallArguments
 ) -> tuple[dict[str, Any], dict[str, int | str]]:
-    """Bind the arguments of a call to the names of the function's parameters.
-
-    Returns:
-        the values by parameter; and where each is passed itself, by the name that guards have for
-        it ("x", "args[0]", "rest['scale']"): the position without `owner`, or the keyword.
-    """
+    """Bind the arguments of a call to the function's parameters. Returns the values by parameter;
+    and where each is passed itself, by the name that guards have for it ("x", "args[0]",
+    "rest['scale']"): the position without `owner`, or the keyword."""
     if code is None:
         return dict(call.kwargs), {name: name for name in call.kwargs}
     given = call.args if owner is None else (owner, *call.args)
-    names, count, owned = code.co_varnames, code.co_argcount, len(given) - len(call.args)
-    named = count + code.co_kwonlyargcount
-    variadic = bool(code.co_flags & inspect.CO_VARARGS)
-    keywords = names[named + variadic] if code.co_flags & inspect.CO_VARKEYWORDS else None
+    count, owned = code.co_argcount, len(given) - len(call.args)
+    names, rest, keywords = inspect.getargs(code)
     arguments: dict[str, Any] = dict(zip(names[:count], given, strict=False))
     places: dict[str, int | str] = {}
     for at in range(owned, len(given)):
         if at < count:
             places[names[at]] = at - owned
-        elif variadic:
-            places[f"{names[named]}[{at - count}]"] = at - owned
-    if variadic:
-        arguments[names[named]] = given[count:]
+        elif rest is not None:
+            places[f"{rest}[{at - count}]"] = at - owned
+    if rest is not None:
+        arguments[rest] = given[count:]
     if keywords is not None:
-        arguments[keywords] = {k: v for k, v in call.kwargs.items() if k not in names[:named]}
+        arguments[keywords] = {k: v for k, v in call.kwargs.items() if k not in names}
     for name, value in call.kwargs.items():
-        if name in names[:named]:
+        if name in names:
             arguments[name] = value
             places.setdefault(name, name)
         elif keywords is not None:

@@ -4,13 +4,12 @@ place of the compiled calls inside of them."""
 from __future__ import annotations
 
 import inspect
-import sys
 import types
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from compilediag_harness.base.object_graph import iterate_frames
-from compilediag_harness.blame.line_events import Monitoring, TraceFunction
+from compilediag_harness.blame.line_events import make_line_events
 from compilediag_harness.blame.source_locations import get_definition
 from compilediag_harness.torch_internals.torch_open_calls import is_in_compiled_call
 from compilediag_harness.trials.plan import is_place_of
@@ -28,8 +27,7 @@ class BoundaryCalls:
     ) -> None:
         self._places, self._begin = tuple(places), begin
         self._codes: dict[types.CodeType, bool] = {}
-        events = Monitoring if hasattr(sys, "monitoring") else TraceFunction
-        self._events: Any = events(self)
+        self._events = make_line_events(self)
         self.resume, self.close = self._events.resume, self._events.close
 
     @property
@@ -67,12 +65,9 @@ def read_arguments(frame: types.FrameType) -> tuple[tuple[Any, ...], dict[str, A
     code, names = frame.f_code, frame.f_locals
     if code.co_flags & _NOT_CALLED_AGAIN:
         return None
-    count, named = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
-    args = tuple(names[name] for name in code.co_varnames[:count])
-    kwargs = {name: names[name] for name in code.co_varnames[count:named]}
-    rest = iter(code.co_varnames[named:])
-    if code.co_flags & inspect.CO_VARARGS:
-        args += names[next(rest)]
-    if code.co_flags & inspect.CO_VARKEYWORDS:
-        kwargs.update(names[next(rest)])
-    return args, kwargs
+    parameters, rest, keywords = inspect.getargs(code)
+    args = tuple(names[name] for name in parameters[: code.co_argcount])
+    kwargs = {name: names[name] for name in parameters[code.co_argcount :]}
+    if rest is not None:
+        args += names[rest]
+    return args, kwargs | (names[keywords] if keywords is not None else {})

@@ -268,11 +268,6 @@ class DigestBatch:
         return digests
 
 
-def read_digests(pending: Sequence[PendingDigest]) -> list[CallDigest]:
-    """Read digests, in their order. Waits for the device."""
-    return DigestBatch(pending).read()
-
-
 def _wrap(value: int) -> int:
     """Wrap an integer around, as one of 64 bits does."""
     half = 1 << 63

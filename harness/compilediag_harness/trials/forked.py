@@ -50,10 +50,8 @@ def has_accelerator(torch: Any) -> bool:
 def run_in_fork(
     work: Callable[[Send], None], file: str, limit_s: float
 ) -> tuple[list[Any], str | None]:
-    """Run `work(send)` in a fork.
-
-    Returns:
-        what it sent, by way of a file, and why it ended before it had sent everything.
+    """Run `work(send)` in a fork. Returns what it sent, by way of a file, and why it ended before
+    it had sent everything.
 
     Raises:
         RuntimeError: the interpreter forks no more.

@@ -2,10 +2,10 @@
 kind, with what was seen over all of its calls; and which functions called it.
 
 "Last" is among the first calls of the callable and those whose number is a power of two, so that
-two states of a program keep the same ones. What is kept are references: no tensor is read or
-copied, and what the program writes into an argument later is in the kept call, too. Of a tensor on
-a device it is a copy in memory of the host, and of an object that may hold such tensors a weak
-reference. With them comes the small state that the call found: flags, counts, short buffers.
+two states of a program keep the same ones. What is kept are references: what the program writes
+into an argument later is in the kept call, too. Of a tensor on a device it is a copy in memory of
+the host, of an object that may hold such tensors a weak reference. With them comes the small state
+that the call found: flags, counts, short buffers.
 """
 
 from __future__ import annotations
@@ -201,12 +201,9 @@ class CallKeeper:
         if tuple(named) in kept.stacks:
             return
         kept.stacks.add(tuple(named))
-        parameters = [
-            code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] for code in named
-        ]
+        parameters = tuple(tuple(inspect.getargs(code).args) for code in named)
         callers = tuple(map(get_definition, named))
-        now = self._session.now()
-        self._session.emit(CallersSeen(now, kept.place, callers, tuple(parameters)))
+        self._session.emit(CallersSeen(self._session.now(), kept.place, callers, parameters))
 
     def _keep_boundary(self, frame: types.FrameType) -> None:
         """Keep the call of a function of the program's that begins."""
@@ -311,8 +308,10 @@ class CallKeeper:
         """Hold a leaf of the arguments without the operations that gave it, nor memory of a
         device."""
         if is_tensor(leaf):
-            moved = self._find_device(leaf) is not None
-            return torch_replay.copy_to_host(self._torch, leaf) if moved else _cut_graph(leaf)
+            if self._find_device(leaf) is not None:
+                return torch_replay.copy_to_host(self._torch, leaf)
+            cut = leaf.requires_grad and not leaf.is_leaf
+            return torch_replay.copy_marks(leaf, leaf.detach().requires_grad_()) if cut else leaf
         kind, held = get_class(leaf), (*PLAIN, self._torch.nn.Module)
         if issubclass(kind, held) or not forked.has_accelerator(self._torch):
             return leaf
@@ -340,13 +339,6 @@ class CallKeeper:
 def is_tensor(value: Any) -> bool:
     """True for a tensor; an object may say that `__class__` is another."""
     return issubclass(get_class(value), sys.modules["torch"].Tensor)
-
-
-def _cut_graph(leaf: Any) -> Any:
-    """Cut off the operations that gave a tensor: they would be kept with it."""
-    if is_tensor(leaf) and leaf.requires_grad and not leaf.is_leaf:
-        return torch_replay.copy_marks(leaf, leaf.detach().requires_grad_())
-    return leaf
 
 
 def _read_content(leaf: Any) -> tuple[Any, Any]:

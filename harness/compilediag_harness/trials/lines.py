@@ -11,14 +11,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import sys
 import types
 from collections.abc import Collection
 from typing import Any
 
 from compilediag_harness.base.post_import import PostImport
 from compilediag_harness.base.session import Session
-from compilediag_harness.blame.line_events import Monitoring, TraceFunction
+from compilediag_harness.blame.line_events import make_line_events
+from compilediag_harness.blame.source_locations import list_lines
 from compilediag_harness.torch_internals import torch_compiles, torch_names
 from compilediag_harness.wire import LinesRun, WatchedLines
 
@@ -37,11 +37,7 @@ class LineWatcher:
         """The last attempt at each compile in progress, by its id, and the lines traced in it."""
         self._problem: str | None = None
         self._stopped = False
-        self._events: Any = (
-            TraceFunction(self, self._is_followed)
-            if sys.version_info < (3, 12)
-            else Monitoring(self, follows=self._is_followed)
-        )
+        self._events = make_line_events(self, self._is_followed)
         self._events.resume()
         imports.run_after_import(torch_names.SYMBOLIC_CONVERT, lambda _: self._watch_dynamo())
 
@@ -85,7 +81,7 @@ class LineWatcher:
             return False
         self._stop_if_done()  # what was left may have been traced by Dynamo
         left = self._left[file]
-        return not (left.isdisjoint(_list_lines(code)) or torch_compiles.is_compiled_code(code))
+        return not (left.isdisjoint(list_lines(code)) or torch_compiles.is_compiled_code(code))
 
     def _find_file(self, code: types.CodeType) -> str:
         """Find the file of code; empty where it has no watched lines."""
@@ -123,8 +119,3 @@ def _resolve(name: str) -> str:
     with contextlib.suppress(OSError, ValueError):
         return os.path.realpath(name)
     return ""
-
-
-@functools.lru_cache(maxsize=4096)
-def _list_lines(code: types.CodeType) -> frozenset[int]:
-    return frozenset(line for _, _, line in code.co_lines() if line is not None)

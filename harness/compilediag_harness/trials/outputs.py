@@ -105,7 +105,7 @@ class OutputWatcher:
         settings: PlannedSettings,
         objects: PlannedObjects,
     ) -> None:
-        self._session = session
+        self.session = session
         self._torch = torch
         self._plan = plan
         self._arguments, self._settings, self._objects = arguments, settings, objects
@@ -118,32 +118,20 @@ class OutputWatcher:
         self.recorder = None if recording is None else Recorder(session, torch, recording.seed)
         self.keeper = None if recording is None else CallKeeper(session, torch, recording)
         self._of_shapes: dict[int, CompiledFunction] = {}
-        self._undo = [torch_calls.watch_every_call(self._handle_begin, self._handle_end)]
+        undo = contextlib.ExitStack()
+        undo.callback(torch_calls.watch_every_call(self._handle_begin, self._handle_end))
+        self.uninstall = undo.close
         self._states: StateReader | None = None
         """In a recorded run."""
         self._last_read: list[StateRead] = []
         """Of objects that are gone."""
         if recording is not None:
             self._states = states = StateReader(torch, self._reader)
-            self._undo.append(states.watch_ends(self._handle_object_end))
+            undo.callback(states.watch_ends(self._handle_object_end))
             optimizer = torch.optim.Optimizer
             remover = call_beside(optimizer, "__init__", after=self._follow_optimizer)
-            self._undo += [] if remover is None else [remover]
-
-    def uninstall(self) -> None:
-        """Look at no call any more."""
-        while self._undo:
-            self._undo.pop()()
-
-    @contextlib.contextmanager
-    def shield_and_charge(self, what: str) -> Generator[None]:
-        """Shield the program from the faults of a block, and charge its seconds to compilediag."""
-        started = time.monotonic()
-        try:
-            yield
-        except Exception as error:
-            self._session.record_fault(what, error)
-        self._session.add_overhead(time.monotonic() - started)
+            if remover is not None:
+                undo.callback(remover)
 
     def _handle_begin(self, _key: int) -> None:
         # What is left of a call whose end was not seen: it holds the frame of torch's wrapper.
@@ -151,7 +139,7 @@ class OutputWatcher:
         if left is not None:
             self._sampled.call = None
             self._record_error(left[0], None)
-        with self.shield_and_charge("trial: a compiled call begins"):
+        with self.session.charge_block("trial: a compiled call begins"):
             call = torch_open_calls.get_call_arguments()
             if call is not None and is_outermost() and not self._sampled.excluded:
                 self._begin_call(call)
@@ -203,11 +191,8 @@ class OutputWatcher:
             self._sampled.excluded -= 1
 
     def begin_batch(self, number: int) -> Callable[[Any, bool], None]:
-        """Begin a call of the `FixedShape` of this number.
-
-        Returns:
-            what has to be called at its end, with its result and whether it returned.
-        """
+        """Begin a call of the `FixedShape` of this number. Returns what has to be called at its
+        end, with its result and whether it returned."""
         local = self._sampled
         if local.in_batch:
             return lambda _result, _returned: None
@@ -231,7 +216,7 @@ class OutputWatcher:
         return end_batch
 
     def _handle_end(self, _key: int) -> None:
-        with self._session.catch_faults("trial: an argument after the call"):
+        with self.session.catch_faults("trial: an argument after the call"):
             self._arguments.note_lost_writes()
         sampled = self._sampled.call
         if sampled is None:
@@ -243,7 +228,7 @@ class OutputWatcher:
             self._look_at_result(function, number, value, beside)
 
         is_read = False
-        with self._session.catch_faults("trial: a compiled call ends"):
+        with self.session.catch_faults("trial: a compiled call ends"):
             is_read = returning.read(sample_result)
         # The sampled call is over, unless this one was inside it.
         if not is_read and not torch_open_calls.is_in_compiled_call():
@@ -253,7 +238,7 @@ class OutputWatcher:
     def _look_at_result(
         self, function: CompiledFunction, number: int, value: Any, beside: Shadow | None
     ) -> None:
-        with self.shield_and_charge("trial: an output"):
+        with self.session.charge_block("trial: an output"):
             if self.recorder is not None:
                 self.recorder.record(function.place, value)
             if self._plan.outputs and is_sampled(number):
@@ -261,51 +246,44 @@ class OutputWatcher:
 
     def _record_error(self, function: CompiledFunction, error: BaseException | None) -> None:
         if self.recorder is not None:
-            with self.shield_and_charge("trial: a call that raised"):
+            with self.session.charge_block("trial: a call that raised"):
                 self.recorder.record_error(function.place, error)
 
     def _emit(
         self, function: CompiledFunction, number: int, value: Any, beside: Shadow | None
     ) -> None:
-        session, place = self._session, function.place
-        samples, complete = self._reader.read(value)
-        now, step = session.now(), session.step
-        session.emit(OutputsSampled(now, step, place, number, samples, complete))
+        emit, place = self.session.emit_in_step, function.place
+        emit(OutputsSampled, place, number, *self._reader.read(value))
         if beside is not None:
             drawn = RandomStates.read(self._torch).digests
             count, differing, complete = 0, (), True
             if beside.problem is None:
                 count, differing, complete = shadow.compare_with_shadow(self._reader, beside, value)
-            shadowed = CallShadowed(
-                session.now(),
-                session.step,
-                place,
-                number,
-                count,
-                differing[:MAX_DIFFERING],
+            emit(
+                CallShadowed,
+                *(place, number, count, differing[:MAX_DIFFERING]),
                 complete and len(differing) <= MAX_DIFFERING,
                 beside.floating,
                 beside.problem is None and drawn != beside.random_after,
                 beside.problem,
             )
-            session.emit(shadowed)
 
     def _follow_optimizer(self, _made: None, optimizer: Any, *_: Any, **__: Any) -> None:
         if self._states is not None:
-            with self._session.catch_faults("trial: an optimizer"):
+            with self.session.catch_faults("trial: an optimizer"):
                 self._states.follow_object(optimizer)
 
     def _handle_object_end(self, value: Any) -> None:
         # What is read while Dynamo traces would be fake.
         if self._states is not None and not is_compile_in_progress():
-            with self.shield_and_charge("trial: an object that is gone"):
-                self._last_read += self._states.read_last(self._session.now(), value)
+            with self.session.charge_block("trial: an object that is gone"):
+                self._last_read += self._states.read_last(self.session.now(), value)
 
     def finish(self) -> None:
         """Emit what a recorded run holds at its end."""
-        held = [] if self._states is None else self._states.read(self._session.now())
+        held = [] if self._states is None else self._states.read(self.session.now())
         for event in (*held, *self._last_read):
-            self._session.emit(event)
+            self.session.emit(event)
 
 
 class FixedShapeCalls:
@@ -314,18 +292,13 @@ class FixedShapeCalls:
     def __init__(self, outputs: OutputWatcher, *, check: bool) -> None:
         self._outputs, self._check = outputs, check
         self._checked: set[tuple[Any, ...]] = set()
-        self._lock = threading.Lock()
         self.uninstall = subscribe(call_listeners, self._begin)
 
     def _begin(self, calls: PaddedCalls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ended:
         if self._check:
+            charged = self._outputs.session.charge_block("trial: a check of padding")
             # What cannot be padded the call itself raises.
-            suppressed = contextlib.suppress(ShapeUnusable)
-            with (
-                self._outputs.exclude_calls(),
-                self._outputs.shield_and_charge("trial: a check of padding"),
-                suppressed,
-            ):
+            with self._outputs.exclude_calls(), charged, contextlib.suppress(ShapeUnusable):
                 self._check_new(calls, args, kwargs)
         return self._outputs.begin_batch(calls.declared.number)
 
@@ -334,14 +307,10 @@ class FixedShapeCalls:
         modules = find_modules(calls.torch, calls.settings.function)
         training = tuple(bool(module.training) for module in modules)
         mode = (calls.declared.number, calls.torch.is_grad_enabled(), training)
-        with self._lock:
-            if mode in self._checked:
-                return
-        if 0 in calls.read(args, kwargs).sizes:
-            return  # nothing to pad: the next call shows
-        with self._lock:
+        # A batch without rows has nothing to pad: the next call shows.
+        if mode not in self._checked and 0 not in calls.read(args, kwargs).sizes:
             self._checked.add(mode)
-        check_padding(calls, args, kwargs, gradients=True)
+            check_padding(calls, args, kwargs, gradients=True)
 
 
 # --- how long calls take --------------------------------------------------------------------------
@@ -366,14 +335,12 @@ class _Timed(threading.local):
 
 
 class CallSeconds:
-    """The seconds of each outermost call of a compiled callable, by callable and step.
-
-    It takes the same two readings of the clock in a compiled run and in one under "force_eager",
-    so that both can be compared. In unsampled steps no call is reported, and none is timed.
-    """
+    """The seconds of each outermost call of a compiled callable, by callable and step, with the
+    same two readings of the clock in a compiled run and in one under "force_eager". In unsampled
+    steps no call is reported, and none is timed."""
 
     def __init__(self, session: Session, torch: Any) -> None:
-        self._session, self._torch = session, torch
+        self.session, self._torch = session, torch
         self._places: dict[Any, Location] = {}
         self._rows: dict[tuple[Location, int], list[float]] = {}
         self._left = MAX_ROWS
@@ -388,7 +355,7 @@ class CallSeconds:
             return
         calls = self._calls
         calls.place = None
-        with self._session.catch_faults("trial: a compiled call is timed"):
+        with self.session.catch_faults("trial: a compiled call is timed"):
             calls.place = self._find_called_code()
         calls.began = time.perf_counter()
 
@@ -401,7 +368,7 @@ class CallSeconds:
         if place is None:
             return
         with self._lock:
-            key = place, self._session.step
+            key = place, self.session.step
             row = self._rows.get(key)
             if row is None:
                 if not self._left:
@@ -425,26 +392,27 @@ class CallSeconds:
         return self._places.get(code)
 
     def _handle_step_end(self, _step: int, _compiled: bool) -> None:
-        if self._session.now() - self._written >= WRITE_S or len(self._rows) >= WRITE_ROWS:
+        if self.session.now() - self._written >= WRITE_S or len(self._rows) >= WRITE_ROWS:
             self.finish()
 
     def finish(self) -> None:
         """Emit the rows that wait; counts by callable and step, seconds summed."""
         with self._lock:
             rows, self._rows = self._rows, {}
-        self._written = self._session.now()
+        self._written = self.session.now()
         if not rows:
             return
-        cuda = getattr(self._torch, "cuda", None)
-        places = list(dict.fromkeys(place for place, _ in rows))
-        self._session.emit(
+        called, steps = zip(*rows, strict=True)
+        counts, seconds = zip(*rows.values(), strict=True)
+        places = tuple(dict.fromkeys(called))
+        self.session.emit(
             CallsTimed(
-                t=self._session.now(),
-                functions=tuple(places),
-                callables=tuple(places.index(place) for place, _ in rows),
-                steps=tuple(step for _, step in rows),
-                counts=tuple(int(count) for count, _ in rows.values()),
-                seconds=tuple(seconds for _, seconds in rows.values()),
-                on_device=bool(cuda is not None and cuda.is_initialized()),
+                t=self.session.now(),
+                functions=places,
+                callables=tuple(map(places.index, called)),
+                steps=steps,
+                counts=tuple(map(int, counts)),
+                seconds=seconds,
+                on_device=bool(self._torch.cuda.is_initialized()),
             )
         )

@@ -134,11 +134,8 @@ def find_module_class(torch: Any, function: Any) -> type | None:
 
 def list_wrapped_functions(torch: Any, function: Any) -> list[Any]:
     """List a function and those that it wraps, as `functools.wraps` leaves them: one wrapper may
-    stand around the functions of many classes. Of the call of a module its `forward`.
-
-    Returns:
-        the function first, the innermost last; never empty, at most `MAX_WRAPPERS`.
-    """
+    stand around the functions of many classes. Of the call of a module its `forward`. The function
+    is first, the innermost last; never empty, at most `MAX_WRAPPERS`."""
     function = getattr(find_module_class(torch, function), "forward", function)
     functions = [function]
     while len(functions) < MAX_WRAPPERS:

@@ -10,6 +10,7 @@ import base64
 import struct
 import threading
 from collections import deque
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -20,7 +21,6 @@ from compilediag_harness.wire import (
     CALL_FORMAT,
     NOT_COMPARED,
     CallsRecorded,
-    GraphRun,
     Location,
     RecordingStarted,
     clip,
@@ -127,7 +127,7 @@ class Recorder:
             structures = tuple(islice(self._structures, self._written[1], None))
             self._written = len(self._functions), len(self._structures)
             content = base64.b64encode(b"".join(rows)).decode()
-            counted = all(graph.calls != NOT_COUNTED for graph in self.graphs.graphs)
+            counted = NOT_COUNTED not in self.graphs.calls
             eager = tuple(at for at, (*_, ran) in enumerate(calls) if counted and not ran)
             now = self._session.now()
             self._session.emit(CallsRecorded(now, functions, structures, content, eager))
@@ -139,7 +139,6 @@ class Recorder:
         with self._lock:
             self._begin_batch()
             self._emit_batches(wait=True)
-        for graph in self.graphs.graphs:
+        for graph, calls in zip(self.graphs.graphs, self.graphs.calls, strict=True):
             opaque = tuple(clip(name, 256) for name in graph.opaque[:MAX_OPERATIONS])
-            now = self._session.now()
-            self._session.emit(GraphRun(now, graph.frame, graph.operations, opaque, graph.calls))
+            self._session.emit(replace(graph, t=self._session.now(), opaque=opaque, calls=calls))

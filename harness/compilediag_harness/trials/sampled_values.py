@@ -115,25 +115,16 @@ class ValueSampler:
         )
         if not whole:
             return sample, False
-        norm, largest, not_finite, weighted = self._measure(flat.reshape(-1))
+        measured = self._measure(flat.reshape(-1))
         size = count * flat.element_size()  # on the host, and not copied
         # Invariant: `flat` is on the host, contiguous and alive until the digest is computed: the
         # memory is read in place, also of types that numpy does not have (bfloat16).
         content = (ctypes.c_char * size).from_address(flat.data_ptr()) if size else b""
-        digest = _compute_digest(content)
-        return dataclasses.replace(
-            sample,
-            norm=norm,
-            largest=largest,
-            not_finite=not_finite,
-            weighted=weighted,
-            digest=digest,
-        ), True
+        return dataclasses.replace(sample, digest=_compute_digest(content), **measured), True
 
-    def _measure(self, flat: Any) -> tuple[float | None, float | None, int, float | None]:
-        """Measure Euclidean norm, greatest magnitude, how many elements are not finite, and the
-        weighted sum; but for the third without these, and in chunks: no copy in float64 is larger
-        than one."""
+    def _measure(self, flat: Any) -> dict[str, Any]:
+        """Measure the fields of a `SampledValue` that are about all elements, in chunks: no copy in
+        float64 is larger than one."""
         torch = self._torch
         squares, largest, not_finite, weighted = 0.0, 0.0, 0, 0.0
         for number, start in enumerate(range(0, flat.numel(), _CHUNK)):
@@ -145,9 +136,8 @@ class ValueSampler:
             squares += float(torch.dot(chunk, chunk))
             largest = max(largest, float(chunk.abs().max()))
             weighted += float(torch.dot(chunk, self._weights.get(chunk))) / (number + 1)
-        norm = math.sqrt(squares)
-        finite = math.isfinite(norm)
-        return (norm if finite else None), largest, not_finite, (weighted if finite else None)
+        norm, measured = math.sqrt(squares), {"largest": largest, "not_finite": not_finite}
+        return measured | ({"norm": norm, "weighted": weighted} if math.isfinite(norm) else {})
 
 
 def iterate_leaves(path: str, value: Any, depth: int = MAX_DEPTH) -> Iterator[tuple[str, Any]]:
@@ -182,15 +172,15 @@ def _read_number(path: str, value: float) -> SampledValue:
         as_float = float(value)
     except OverflowError:
         as_float = math.inf
-    finite = math.isfinite(as_float)
+    size = abs(as_float) if math.isfinite(as_float) else None
     return SampledValue(
         path,
         "number",
         type(value).__name__,
-        values=(as_float if finite else None,),
-        norm=abs(as_float) if finite else None,
-        largest=abs(as_float) if finite else None,
-        not_finite=int(not finite),
+        values=(None if size is None else as_float,),
+        norm=size,
+        largest=size,
+        not_finite=int(size is None),
         digest=_compute_digest(repr(value).encode()),
     )
 

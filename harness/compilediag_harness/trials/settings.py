@@ -112,11 +112,7 @@ def change_compile(
 ) -> Remover | None:
     """Wrap `torch.compile`, by which `torch.nn.Module.compile` and its use as a decorator go too:
     it gets the options and the backend of the plan, and gives `FixedShape`s for its padded
-    functions, as a program does that wraps what it gave.
-
-    Returns:
-        what undoes it; None where there is nothing to change.
-    """
+    functions. Returns what undoes it; None where there is nothing to change."""
     original = torch.compile
     parameters = inspect.signature(original).parameters
     known = [option for option in plan.compile_options if option.name in parameters]
@@ -202,17 +198,13 @@ class PlannedObjects:
         self._numbers = [change for change in chosen if change.action == "tensor_hyperparameter"]
         self._made: list[weakref.ref[Any]] = []
         """Optimizers that have not been changed yet."""
-        self._undo: list[Remover] = []
         for change in chosen:
             if change not in self._numbers:
                 notes.record_change(change.label, f"{change.action} is not known")
+        self.uninstall: Remover = lambda: None
         if self._numbers:
             remover = call_beside(torch.optim.Optimizer, "__init__", after=self._remember_optimizer)
-            self._undo += [] if remover is None else [remover]
-
-    def uninstall(self) -> None:
-        while self._undo:
-            self._undo.pop()()
+            self.uninstall = remover or self.uninstall
 
     def change_new_optimizers(self) -> None:
         """Change the optimizers that were made by now; each once."""

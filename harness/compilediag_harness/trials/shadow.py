@@ -1,11 +1,9 @@
 """Shadow calls: a compiled call made eager too, on copies of what it is given, twice as it is, once
-in float64. What differs is then the compiled code's own, not what came before the call.
+in float64. What differs is then the compiled code's own, not what came before the call; errors of
+rounding are measured against the result in float64.
 
 Copies are made of the function, its arguments and the modules that it reaches. Tensors that share
 memory share it in the copy, too.
-
-The result in float64, on copies of the module and its arguments, is the one against which errors
-of rounding are measured.
 """
 
 from __future__ import annotations

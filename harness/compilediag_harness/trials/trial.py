@@ -43,6 +43,8 @@ class ActiveTrial:
         self._torch: Any = None
         self._outputs: OutputWatcher | None = None
         self._call_seconds: CallSeconds | None = None
+        self._last: list[Callable[[Session], None]] = []
+        """What emits at the end of the process."""
         self._writes: RedirectedWrites | None = None
         self._is_device_broken = False
         if chosen.protection is not None:  # before what else stands in place of `open`
@@ -51,15 +53,14 @@ class ActiveTrial:
         self._sources = ReplacedSources(self._plan, self._notes)
         self._sources.install(self._imports)
         recording = self._plan.recording
-        watched = () if recording is None else recording.lines
-        self._lines = LineWatcher(watched, self._imports) if watched else None
-        self.makes_calls_at_end = chosen.recording is not None and chosen.recording.vary_s > 0
+        if recording is not None and recording.lines:
+            self._last.append(LineWatcher(recording.lines, self._imports).finish)
+        self.makes_calls_at_end = recording is not None and recording.vary_s > 0
         if self._plan.seed is not None:
             settings.seed_after_import(self._plan.seed, self._notes, self._imports)
         self._output: ProgramOutput | None = None
-        self._files: WrittenFiles | None = None
-        if chosen.recording is not None:
-            self._begin_recording(chosen.recording)
+        if recording is not None:
+            self._begin_recording(recording)
         self._settings.install(self._imports)
         if self._plan.stance is not None:
             self._imports.run_after_import(torch_names.DYNAMO, lambda _: self._set_stance())
@@ -69,11 +70,13 @@ class ActiveTrial:
         if recording.hides_hash_seed:
             os.environ.pop("PYTHONHASHSEED", None)
         settings.seed_after_import(recording.seed, self._notes, self._imports)
-        self._files = WrittenFiles(self._writes)
-        self._files.install()
-        self._output = ProgramOutput()
-        self._output.install(self._imports)
-        self._undo.append(self._output.uninstall)
+        files = WrittenFiles(self._writes)
+        files.install()
+        self._output = output = ProgramOutput()
+        output.install(self._imports)
+        self._undo.append(output.uninstall)
+        self._last.append(lambda _: output.finish())
+        self._last.append(files.finish)
 
     def torch_imported(self, session: Session, torch: Any) -> None:
         """Put in place what needs torch, once the program has imported it."""
@@ -100,11 +103,13 @@ class ActiveTrial:
                 graphs = recorder.graphs
                 self._imports.run_after_import(OUTPUT_GRAPH, lambda _: graphs.install())
                 self._undo.append(recorder.uninstall)
+                self._last.append(lambda _: recorder.finish())
         if self._output is not None:
             self._output.attach(session, torch)
         if chosen.call_seconds:  # last of all: nothing else of ours is then in the time of a call
-            self._call_seconds = CallSeconds(session, torch)
-            self._undo.append(self._call_seconds.uninstall)
+            self._call_seconds = seconds = CallSeconds(session, torch)
+            self._undo.append(seconds.uninstall)
+            self._last.append(lambda _: seconds.finish())
 
     def _set_stance(self) -> None:
         label = describe_stance(str(self._plan.stance))
@@ -120,21 +125,13 @@ class ActiveTrial:
             return
         self._settings.finish()
         self._sources.emit_loaded(session)
-        if self._lines is not None:
-            self._lines.finish(session)
-        if self._call_seconds is not None:
-            self._call_seconds.finish()
         if self._plan.stance is not None and stance not in (None, self._plan.stance):
             self._notes.record_change(describe_stance(self._plan.stance), OVERRIDDEN)
+        for finish in self._last:
+            finish(session)
         # A forked child, such as a data loader's worker, holds what its parent does.
         keeps = self._plan.outputs or self._plan.recording is not None
-        if self._output is not None:
-            self._output.finish()
-        if self._files is not None:
-            self._files.finish(session)
         is_fork = os.getpid() != self._pid
-        if self._outputs is not None and self._outputs.recorder is not None:
-            self._outputs.recorder.finish()
         if self._outputs is not None and keeps and not is_fork:
             self._outputs.finish()
             session.emit(RandomStateRead(session.now(), RandomStates.read(self._torch).digests))

@@ -28,7 +28,7 @@ from compilediag_harness.shapes.side_effects import SavedState, list_roots
 from compilediag_harness.shapes.warming import compute_weighted_gradients
 from compilediag_harness.torch_internals import torch_compiles, torch_replay
 from compilediag_harness.trials import forked
-from compilediag_harness.trials.call_digest import CallDigester, read_digests
+from compilediag_harness.trials.call_digest import CallDigester, DigestBatch
 from compilediag_harness.trials.forked import Send
 from compilediag_harness.trials.kept_calls import (
     PLAIN,
@@ -75,7 +75,7 @@ def vary_calls(session: Session, torch: Any, keeper: CallKeeper, vary_s: float, 
     folder = tempfile.mkdtemp(prefix="compilediag-")
     left_out, problem = dict(keeper.left_out), None
     reason = torch_replay.find_device_problem(torch)
-    if _is_distributed(torch):
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
         reason = "processes of torch.distributed wait for each other; --no-vary leaves this out"
     try:
         if reason is not None:
@@ -109,11 +109,6 @@ def _raise_interrupts() -> Generator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, handler)
-
-
-def _is_distributed(torch: Any) -> bool:
-    distributed = torch.distributed
-    return bool(distributed.is_available() and distributed.is_initialized())
 
 
 def _run(
@@ -258,14 +253,11 @@ class _Varier:
         compiles = (torch_compiles.read_counter("stats", "unique_graphs") or 0) - before
         texts = (f"{path}: {its.structure}" for path, its in zip(call.paths, given, strict=False))
         event = self._make_event(varied, raised=raised, compiles=compiles)
-        event = replace(event, given=tuple(texts), given_digests=tuple(read_digests(given)))
+        event = replace(event, given=tuple(texts), given_digests=tuple(DigestBatch(given).read()))
         if pending is None:
             return event
-        return replace(
-            event,
-            structure=f"{pending.structure}{names}",
-            digest=tuple(read_digests([pending])),
-        )
+        digest = tuple(DigestBatch([pending]).read())
+        return replace(event, structure=f"{pending.structure}{names}", digest=digest)
 
     def _make_event(
         self, varied: VariedCall, *, raised: str | None, compiles: int = 0
@@ -304,10 +296,8 @@ class _Varier:
     ) -> tuple[str, tuple[Any, ...]]:
         """Compute the gradients of what a call was given and of its parameters; and name the
         results that have any."""
-        leaves: list[Any] = []
-        paths = trees.list_paths(trees.flatten(result, leaves))
-        pairs = zip(paths, leaves, strict=True)
-        losses = {path: its for path, its in pairs if is_tensor(its) and its.requires_grad}
+        held = _read_leaves(result).items()
+        losses = {path: its for path, its in held if is_tensor(its) and its.requires_grad}
         if not losses or not self._torch.is_grad_enabled():
             return "", ()
         parameters = (one for module in call.modules for one in module.parameters())

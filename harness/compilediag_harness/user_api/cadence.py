@@ -1,9 +1,8 @@
 """Periodic work ("every 250 steps") under a name, so that the cadence probe can move it.
 
 `COMPILEDIAG_CADENCE_<NAME>` is what a probe sets: "off", a period ("50"), or a period and an offset
-("50+3"). Without it the program's own period holds. Every session receives the groups there are and
-the steps in which they fired, in batches with times: the step of a firing is final only when it is
-known where steps ended.
+("50+3"). Firings are written with times: the step of one is final only when it is known where steps
+ended.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import re
 import time
 import warnings
 import weakref
-from typing import Any
 
 from compilediag_harness.base.session import Session, SessionSink, SessionSinks
 from compilediag_harness.torch_internals import dynamo_skip
@@ -138,8 +136,7 @@ class _Firings(SessionSink):
         known = self._declared.get(name)
         if known != values and (known is not None or len(self._declared) < MAX_GROUPS):
             self._declared[name] = values
-            session = self.session
-            session.emit(CadenceDeclared(session.now(), session.step, name, *values))
+            self.session.emit_in_step(CadenceDeclared, name, *values)
 
     def report_first_check(self, name: str, step: int, at: float) -> None:
         """Report the first check only, also where the program makes a group in every step."""
@@ -162,24 +159,11 @@ class _Firings(SessionSink):
         if not rows:
             return
         session = self.session
-        names = tuple(dict.fromkeys(name for name, *_ in rows))
-        index = {name: position for position, name in enumerate(names)}
-        session.emit(
-            CadenceFired(
-                t=session.convert_time(rows[-1][1]),
-                names=names,
-                name=tuple(index[name] for name, *_ in rows),
-                at=tuple(session.convert_time(at) for _, at, _, _ in rows),
-                steps=tuple(step for _, _, step, _ in rows),
-                numbers=tuple(number for *_, number in rows),
-            )
-        )
+        fired, at, steps, numbers = zip(*rows, strict=True)
+        names = tuple(dict.fromkeys(fired))
+        times = tuple(map(session.convert_time, at))
+        positions = tuple(map(names.index, fired))
+        session.emit(CadenceFired(times[-1], names, positions, times, steps, numbers))
 
 
 sinks = SessionSinks(_Firings)
-
-
-def install(session: Session, torch_module: Any) -> None:
-    """Report every group to `session`, those that were made before included."""
-    dynamo_skip.bind(torch_module)
-    sinks.install(session)

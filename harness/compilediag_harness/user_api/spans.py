@@ -1,14 +1,12 @@
 """Named spans of the run ("checkpoint", "eval"), for goodput; a lock is taken once a step.
 
-A span that is not observed costs one attribute check, one that is two readings of the clock. Which
-step and phase it belongs to is decided together for all that have ended, before a step ends
-(`assign_ended_spans`). Nested spans have a depth; every thread has its own nesting. Inside of
-compiled code a span does nothing, and breaks no graph, unless its handle was made outside: Dynamo
-(2.7 to 2.15) enters no context manager whose making it did not trace.
+Which step and phase a span belongs to is decided together for all that have ended, before a step
+ends (`assign_ended_spans`). Inside of compiled code a span does nothing, and breaks no graph,
+unless its handle was made outside: Dynamo (2.7 to 2.15) enters no context manager whose making it
+did not trace.
 
-Finished spans that are not written yet are stored as the columns of their record: what they have in
-common is stored once, and each costs one pass of a loop without a call, since a program may end
-half a million spans a second.
+Finished spans are stored as the columns of their record, and each costs one pass of a loop without
+a call, since a program may end half a million a second.
 """
 
 from __future__ import annotations
@@ -80,19 +78,16 @@ class SpanBatches(SessionSink):
     def write(self, at_ns: int, main_thread: int | None) -> None:
         """Write what is there, in records of at most `BATCH_ROWS`."""
         kinds, steps, starts, walls = self._kinds, self._steps, self._starts, self._walls
-        keys = list(self._index)
+        columns = zip(*self._index, strict=True) if kinds else ((),) * 4
+        names, depths, threads, phases = columns
+        threads = tuple(MAIN_THREAD if thread == main_thread else thread for thread in threads)
         self.discard()
         for first in range(0, len(kinds), BATCH_ROWS):
             part = slice(first, first + BATCH_ROWS)
             self.session.emit(
                 SpansEnded(
-                    t=(at_ns - self._origin_ns) * 1e-9,
-                    names=tuple(name for name, _, _, _ in keys),
-                    depths=tuple(depth for _, depth, _, _ in keys),
-                    threads=tuple(
-                        MAIN_THREAD if thread == main_thread else thread for _, _, thread, _ in keys
-                    ),
-                    phases=tuple(phase for _, _, _, phase in keys),
+                    (at_ns - self._origin_ns) * 1e-9,
+                    *(names, depths, threads, phases),
                     kinds=tuple(kinds[part]),
                     steps=tuple(steps[part]),
                     starts_ns=tuple(starts[part]),
@@ -251,18 +246,14 @@ def list_open_spans() -> tuple[str, ...]:
     return tuple(handle.name for handle, _ in opened) if opened else ()
 
 
-def install(
-    session: Session, torch_module: Any | None = None, attribute: Attribution | None = None
-) -> None:
-    """Write spans for `session`; a second call, when torch is imported, adds what was missing."""
+def install(session: Session, attribute: Attribution | None = None) -> None:
+    """Write spans for `session`."""
     global _ever, _attribute, _main_ident
     with _lock:
         assign_ended_spans()
         _ever = True
         _main_ident = threading.main_thread().ident
         _attribute = attribute or _attribute
-        if torch_module is not None:
-            dynamo_skip.bind(torch_module)
         sinks.install(session)
 
 
@@ -297,20 +288,17 @@ def uninstall(session: Session) -> None:
 CHECKPOINTS = ("checkpoint", "checkpointing", "save_checkpoint")
 """Spans of the program that are a checkpoint already: what they save is not counted again."""
 
-_SAVES = ("_save", "_legacy_save")
-_DISTRIBUTED_SAVES = ("_save_state_dict", "async_save")
+_SAVES = {
+    torch_api.SERIALIZATION: ("_save", "_legacy_save"),
+    torch_api.DISTRIBUTED_SAVER: ("_save_state_dict", "async_save"),
+}
 
 _checkpoint = span(CHECKPOINTS[0])
 
 
-def watch_saves() -> None:
-    """Watch `torch.save`; call it when torch is imported. Stays for ever."""
-    torch_api.wrap_saves("torch.serialization", _SAVES, _measure_checkpoint)
-
-
-def watch_distributed_saves() -> None:
-    """Watch `torch.distributed.checkpoint`, whose module has just been imported."""
-    torch_api.wrap_saves(torch_api.DISTRIBUTED_SAVER, _DISTRIBUTED_SAVES, _measure_checkpoint)
+def watch_saves(module: str) -> None:
+    """Watch the saves of a module of torch that has been imported. Stays for ever."""
+    torch_api.wrap_saves(module, _SAVES[module], _measure_checkpoint)
 
 
 def _measure_checkpoint() -> AbstractContextManager[Any]:

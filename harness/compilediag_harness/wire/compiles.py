@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from compilediag_harness.wire.event import Event, Location, StepEvent, UserCall, event
+from compilediag_harness.wire.event import AttemptEvent, Event, Location, StepEvent, UserCall, event
 
 PhaseSeconds = tuple[tuple[str, float], ...]
 """Names as torch gives them, with seconds, the longest first."""
@@ -101,13 +101,11 @@ class PhaseStack:
 
 
 @event
-class GuardsEvaluated(StepEvent):
+class GuardsEvaluated(AttemptEvent):
     """The guards of one compile, just built, with what evaluating them takes in a process that does
     nothing else in between. A compile may have several: each piece of its guards that torch builds.
     """
 
-    compile_id: str
-    epoch: int
     eval_us: float | None
     """Median microseconds of a few evaluations after torch's own; None where they could not be
     evaluated. torch's figure in `Compiled` is of one evaluation, with empty caches of the processor
@@ -146,11 +144,9 @@ class WarmCallsTimed(Event):
 
 
 @event
-class CompileMemoryRead(StepEvent):
+class CompileMemoryRead(AttemptEvent):
     """Host memory of this process around one compile, in bytes."""
 
-    compile_id: str
-    epoch: int
     forward: bool
     before: int
     """Resident when it began."""
@@ -201,13 +197,9 @@ class CompileStarted(StepEvent):
 
 
 @event
-class Compiled(StepEvent):
+class Compiled(AttemptEvent):
     """One compilation metrics row of torch: an attempt to compile one frame ended."""
 
-    compile_id: str
-    """As torch prints it: "0/1", "0/0_1" for a restart, "!1/1/0" under compiled autograd."""
-    epoch: int
-    """Advanced by `torch._dynamo.reset()`, after which ids start again at 0/0."""
     frame: Location
     forward: bool
     guarded: bool
@@ -253,12 +245,10 @@ class Compiled(StepEvent):
 
 
 @event
-class EntryServed(StepEvent):
+class EntryServed(AttemptEvent):
     """The graph of one cache entry ran, of a frame that was compiled more than once: an entry is
     told of once after each compile of its frame, its run that ends its own compile included."""
 
-    compile_id: str
-    epoch: int
     again: bool
     """Its guards held; False: it had just been compiled."""
 
@@ -271,23 +261,19 @@ class DynamoReset(StepEvent):
 
 
 @event
-class GraphBroke(StepEvent):
+class GraphBroke(AttemptEvent):
     """torch reported a graph break; `text` is torch's whole report of it."""
 
-    compile_id: str
-    epoch: int
     text: str
     repeated: bool = False
     """torch suppressed the stack because it had printed this break before."""
 
 
 @event
-class CollectivesPlanned(StepEvent):
+class CollectivesPlanned(AttemptEvent):
     """The collectives that inductor put into one compiled graph, in the order in which every rank
     must run them; only a trace has them."""
 
-    compile_id: str
-    epoch: int
     operations: tuple[str, ...]
 
 

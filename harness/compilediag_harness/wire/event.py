@@ -76,6 +76,16 @@ class StepEvent(Event):
     """The step in progress, 0 for the first."""
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class AttemptEvent(StepEvent):
+    """Something about one attempt of torch to compile, or about what came of it."""
+
+    compile_id: str
+    """As torch prints it: "0/1", "0/0_1" for a restart, "!1/1/0" under compiled autograd."""
+    epoch: int
+    """Advanced by `torch._dynamo.reset()`, after which ids start again at 0/0."""
+
+
 AnyEvent = TypeVar("AnyEvent", bound=Event)
 
 
@@ -125,11 +135,7 @@ def encode(
         record = make_jsonable(record, clip_to=_TEXT_LIMIT, list_limit=_LIST_LIMIT)
         if record.get("problem", "") is None:
             record["problem"] = "the record was over 1 MiB; its texts and lists were cut"
-    try:
-        text = _encoder.encode(record)
-    except (TypeError, ValueError):  # a key that is no text
-        text = _encoder.encode(make_jsonable(record))
-    return text.encode("utf-8", "backslashreplace")
+    return _encoder.encode(record).encode("utf-8", "backslashreplace")
 
 
 def make_jsonable(value: Any, *, clip_to: int | None = None, list_limit: int | None = None) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from compilediag_harness.wire.event import Location, StepEvent, UserCall, event
+from compilediag_harness.wire.event import AttemptEvent, Location, StepEvent, UserCall, event
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +123,9 @@ class EntryDiff:
 
 
 @event
-class Recompiled(StepEvent):
+class Recompiled(AttemptEvent):
     """torch determined why no cache entry of a frame fits: it begins to compile it again."""
 
-    compile_id: str
-    epoch: int
     frame: Location
     reasons: tuple[str, ...]
     """torch's printed reasons, one per cache entry: of the one used last, and of `entries`."""
@@ -191,11 +189,9 @@ class SizeAttempt:
 
 
 @event
-class SizesGuarded(StepEvent):
+class SizesGuarded(AttemptEvent):
     """Conditions on dynamic sizes of one attempt to compile, in order. An export has no id."""
 
-    compile_id: str
-    epoch: int
     guards: tuple[SizeGuard, ...]
     left_out: int = 0
     """Later conditions beyond those in `guards`."""
@@ -213,11 +209,9 @@ class TensorGuard:
 
 
 @event
-class InputsGuarded(StepEvent):
+class InputsGuarded(AttemptEvent):
     """The guards of one compile on the tensors that the frame was given."""
 
-    compile_id: str
-    epoch: int
     tensors: tuple[TensorGuard, ...]
     conditions: tuple[str, ...]
     """All on their sizes and strides in Python, those that allow one value alone included."""
@@ -250,11 +244,9 @@ class UnguardedChanged(StepEvent):
 
 
 @event
-class EffectLost(StepEvent):
+class EffectLost(AttemptEvent):
     """Guarded code lacks an effect of the code that it was made from; torch says nothing."""
 
-    compile_id: str
-    epoch: int
     source: str
     """Of a guard: of the tensor that is written, or of the `random.Random`."""
     operation: str

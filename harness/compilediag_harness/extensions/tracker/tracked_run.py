@@ -254,7 +254,7 @@ class _Reported(SessionSink):
         started = time.monotonic()
         with self.session.catch_faults("tracker"):
             self.report_run(run.take_snapshot(started, "running", median=median), started)
-        self.session.add_overhead(time.monotonic() - started)
+        self.session.collector_s += time.monotonic() - started
 
     def finish(self) -> None:
         """Report the runs that are still in progress."""
