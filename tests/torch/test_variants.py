@@ -155,7 +155,8 @@ TRUTHS: list[tuple[Callable[[], None], Counted]] = [
     (list_that_grows, (0, 6, 0)),
     (value_of_each_epoch, (0, 4, 0)),
     (number_that_counts_up_to_the_limit, (0, 7, 0)),
-    (attribute_that_is_filled, (0, 1, 0)),
+    # 2.7 guards what the attribute holds in a way that leaves it open.
+    (attribute_that_is_filled, (0, 0, 1) if torch.__version__.startswith("2.7.") else (0, 1, 0)),
     (one_odd_batch, (0, 1, 0)),
     (reset_between, (0, 2, 0)),
 ]
