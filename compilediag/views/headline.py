@@ -256,7 +256,7 @@ def _list_losses(receipt: Receipt) -> list[str]:
     count = receipt.compile.graph_breaks - len(receipt.compile.breaks) + len(sites)
     if count > 0:
         named = _name_functions(site.function for site in sites) or "what is compiled"
-        every = bool(sites) and all(_is_in_every_graph(site, receipt) for site in sites)
+        every = bool(sites) and _are_in_every_graph(sites, receipt)
         which = "every call" if every else "calls"
         losses.append(f"{pluralize(count, 'graph break')} in {which} of {named}")
     losses += _describe_first(symptoms, _describe_limit, receipt)
@@ -273,15 +273,19 @@ def _describe_first(
     return [describe(findings[0], receipt) + more] if findings else []
 
 
-def _is_in_every_graph(site: GraphBreak, receipt: Receipt) -> bool:
-    """True if no graph of the frames that broke there was compiled without breaking there; False
-    where the finding does not name them."""
-    found = next((finding for finding in receipt.findings if finding.id == site.finding), None)
-    broken = {*AnyEvidence.parse(found.evidence).compile_ids} if found is not None else set[str]()
-    frames = {parse_frame_id(compile_id) for compile_id in broken}
-    made = (event.compile_id for event in receipt.compile.events)
-    in_frames = {compile_id for compile_id in made if parse_frame_id(compile_id) in frames}
-    return bool(broken) and in_frames <= broken
+def _are_in_every_graph(sites: Sequence[GraphBreak], receipt: Receipt) -> bool:
+    """True if no graph of the frames that broke at these sites was compiled without breaking there;
+    False where findings do not name them."""
+    ids = {site.finding for site in sites}
+    findings = (finding for finding in receipt.findings if finding.id in ids)
+    broken = [{*AnyEvidence.parse(finding.evidence).compile_ids} for finding in findings]
+    made: dict[str, set[str]] = {}
+    for event in receipt.compile.events:
+        made.setdefault(parse_frame_id(event.compile_id), set()).add(event.compile_id)
+    of_frames = [{parse_frame_id(compile_id) for compile_id in ids} for ids in broken]
+    every = zip(of_frames, broken, strict=True)
+    named = len(broken) == len(ids) and all(broken)
+    return named and all(made.get(at, set()) <= ids for frames, ids in every for at in frames)
 
 
 def _name_functions(names: Iterable[str]) -> str:

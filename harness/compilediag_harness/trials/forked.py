@@ -35,11 +35,11 @@ def can_fork(torch: Any, file: str) -> bool:
     if not hasattr(os, "fork") or has_accelerator(torch):
         return False
 
-    def differentiate(send: Send) -> None:
+    def run_backward(send: Send) -> None:
         with contextlib.suppress(RuntimeError):
             send(torch.ones((), device="cpu", requires_grad=True).backward())
 
-    return bool(run_in_fork(differentiate, file, GRACE_S)[0])
+    return bool(run_in_fork(run_backward, file, GRACE_S)[0])
 
 
 def has_accelerator(torch: Any) -> bool:
