@@ -58,7 +58,7 @@ class ServedEntries:
             self._remove = None
 
     def _handle_disabled_begin(self, function: Any) -> None:
-        with self._session.catch_faults("entry that serves a call"):
+        try:  # no context manager: it is entered at every call of a graph
             wrapper = torch_open_calls.this_thread.open[-1].frame
             made = wrapper.f_back
             key, compile_id = (0, "") if made is None else self._find_entry(made.f_code)
@@ -68,6 +68,8 @@ class ServedEntries:
             if torch_calls.find_graph_code(wrapper, function) is None:
                 return  # a function of the program's that compiled code calls
             self._record_run(key, frame, compile_id)
+        except Exception as error:
+            self._session.record_fault("entry that serves a call", error)
 
     def _record_run(self, key: int, frame: _Recompiled, compile_id: str) -> None:
         again = frame.waiting is not None or compile_id != frame.newest
