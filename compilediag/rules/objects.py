@@ -168,25 +168,33 @@ REPEATED = Advice(
     "and pass a tensor, or draw with torch.rand",
     "torch 2.15 does so only from a shuffle or sample on; torch.rand draws other numbers",
 )
+MISREAD = Advice(
+    "inductor is given the float64 number and reads its bytes as float32: draw before the compiled "
+    "call and pass a tensor, or draw with torch.rand",
+    "torch 2.7 to 2.14 do so, 2.15 does not; torch.rand draws other numbers",
+)
+_EFFECTS = {
+    "left out": ("in-place `{}` left out of the graph", LEFT_OUT),
+    "repeated": ("`{}` of a random.Random draws once for all calls", REPEATED),
+    "misread": ("the graph computes with another number than `{}` drew", MISREAD),
+}
+"""Title, with the operation, and advice, by kind."""
 
 
 def find_lost_effects(timeline: Timeline) -> Iterable[Finding]:
     """CD652: what the code does, and a graph made from it does not, without a word from torch."""
-    by_name: dict[tuple[str, bool], list[EffectLost]] = {}
+    by_name: dict[tuple[str, str], list[EffectLost]] = {}
     for effect in timeline.lost_effects:
         path = parse_path(effect.source)
         name = effect.source if path is None else format_variable(path, GuardFacts())
         # An item is no more than a number there, of an optimizer's state for example.
-        by_name.setdefault((name.partition("[list(dict.keys(")[0], effect.drawn), []).append(effect)
-    for (name, drawn), effects in by_name.items():
-        first, advice = effects[0], REPEATED if drawn else LEFT_OUT
-        title = f"in-place `{first.operation}` left out of the graph"
-        if drawn:
-            title = f"`{first.operation}` of a random.Random draws once for all calls"
+        by_name.setdefault((name.partition("[list(dict.keys(")[0], effect.kind), []).append(effect)
+    for (name, kind), effects in by_name.items():
+        first, (title, advice) = effects[0], _EFFECTS[kind]
         yield make_finding(
             timeline,
             "CD652",
-            title,
+            title.format(first.operation),
             advice.fix,
             caveat=advice.caveat,
             variable=name,

@@ -26,6 +26,8 @@ WRITES = ["state.low"] if VERSION < (2, 15) else []
 """What torch leaves out of a graph; 2.15 writes."""
 DRAWS = ["state.rng"] if VERSION < (2, 15) else []
 """What draws once for all calls of a graph; 2.15 draws anew."""
+MISREAD = ["random.uniform"] if VERSION < (2, 15) else []
+"""What inductor reads as another number."""
 SHUFFLES = ["state.rng"] if VERSION >= (2, 15) else []
 """What 2.15 does once for all calls; others break the graph there."""
 
@@ -161,6 +163,25 @@ def test_what_a_graph_does_otherwise_than_eager_is_named(step: Step, named: list
     assert [finding.variable for finding in findings] == named
     assert same == (not named)
     assert all(Path(f.location.file) == Path(__file__) for f in findings if f.location)
+
+
+def test_a_draw_that_inductor_reads_as_another_number() -> None:
+    """Where it does; an integer is right. The backend sees it, not the graph (above)."""
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return x * random.uniform(0, 1) + random.randint(1, 9)
+
+    random.seed(0)
+    expected = step(torch.ones(3))
+    random.seed(0)
+    with watch() as seen:
+        got = torch.compile(step, backend="inductor")(torch.ones(3))
+    findings = [finding for finding in seen.findings if finding.rule == "CD652"]
+    assert [finding.variable for finding in findings] == MISREAD
+    assert torch.allclose(expected, got) == (not MISREAD)
+    assert [finding.location.line for finding in findings] == [step.__code__.co_firstlineno + 1][
+        : len(MISREAD)
+    ]
 
 
 def test_a_write_to_what_an_optimizer_holds() -> None:

@@ -184,12 +184,12 @@ def test_lost_effects() -> None:
     are all the state."""
     where = Location("/home/u/train.py", 40, "forward")
     state = "L['self'].state[list(dict.keys(L['self'].state))[0]]['step']"
-    written = EffectLost(1.0, 2, "0/0", 0, "L['self']._buffers['low']", "copy_", False, where)
+    written = EffectLost(1.0, 2, "0/0", 0, "L['self']._buffers['low']", "copy_", "left out", where)
     effects = (
         written,
         replace(written, compile_id="0/1", operation="add_", step=4),
         replace(written, source=state, operation="iadd"),
-        replace(written, source="G['rng']", operation="randint", drawn=True),
+        replace(written, source="G['rng']", operation="randint", kind="repeated"),
     )
     low, held, rng = find_lost_effects(Timeline(lost_effects=effects))
     assert {finding.rule for finding in (low, held, rng)} == {"CD652"}

@@ -230,16 +230,16 @@ class LostEffectCollector:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._attempt: tuple[str, int] | None = None
-        self._effects: dict[tuple[str, str, bool, Location | None], None] = {}
+        self._effects: dict[tuple[str, str, str, Location | None], None] = {}
 
-    def record(self, source: str, operation: str, drawn: bool, where: Location | None) -> None:
+    def record(self, source: str, operation: str, kind: str, where: Location | None) -> None:
         """Record what `torch_graphs` watches; never raises."""
         with self._session.catch_faults("lost effect"):
             attempt = get_compile_id(), get_attempt()
             if attempt != self._attempt:  # a restart traces anew, and may find none
                 self._attempt, self._effects = attempt, {}
             if len(self._effects) < _MAX_EFFECTS:
-                self._effects[clip(source, 512), clip(operation, 64), drawn, where] = None
+                self._effects[clip(source, 512), clip(operation, 64), kind, where] = None
 
     def report(self, compile_id: str) -> None:
         """Guarded code exists. Where the code sets the state of a `random.Random` itself, draws may

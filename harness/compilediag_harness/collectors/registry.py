@@ -137,6 +137,10 @@ class CollectorSet:
             (SYMBOLIC_CONVERT, partial(torch_compiles.watch_floats, compiles.record_specialized)),
             (SYMBOLIC_CONVERT, partial(torch_graphs.watch_draws, self._lost_effects.record)),
             (
+                torch_graphs.OUTPUT_GRAPH,
+                partial(torch_graphs.watch_misread_draws, self._lost_effects.record),
+            ),
+            (
                 SYMBOLIC_CONVERT,
                 partial(torch_graphs.watch_left_out_writes, self._lost_effects.record),
             ),

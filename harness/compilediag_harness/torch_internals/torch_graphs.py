@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
+import random
 import threading
 import types
 from collections.abc import Callable
@@ -44,8 +45,8 @@ NOT_COUNTED = -1
 """Calls of a graph that cannot be counted."""
 
 
-EffectListener = Callable[[str, str, bool, Location | None], None]
-"""Called with source, operation, whether it is a draw, and the line."""
+EffectListener = Callable[[str, str, str, Location | None], None]
+"""Called with source, operation, kind (`wire.EffectLost`), and the line."""
 SETS_STATE = ("seed", "setstate")
 
 
@@ -65,7 +66,7 @@ def watch_left_out_writes(callback: EffectListener) -> Remover | None:
         left = set[Any](output.graph.nodes) if writes else ()
         for node, source, operation in writes:
             if node not in left:
-                callback(source, operation, False, torch_cudagraphs.find_user_line(node))
+                callback(source, operation, "left out", torch_cudagraphs.find_user_line(node))
         writes.clear()
 
     owner = lookup(get_imported(OUTPUT_GRAPH), "OutputGraph")
@@ -111,10 +112,33 @@ def watch_draws(callback: EffectListener) -> Remover | None:
             drawn = stored and name not in ("getstate", *SETS_STATE)
             if generator.source is not None and (drawn or name in SETS_STATE):
                 where = Location(tx.f_code.co_filename, tx.lineno, tx.f_code.co_name)
-                callback(_get_name(generator.source), name, drawn, where)
+                callback(_get_name(generator.source), name, "repeated" if drawn else "", where)
 
     variable = lookup(get_imported("torch._dynamo.variables.misc"), "RandomVariable")
     return call_beside(variable, "call_method", after=report_call)
+
+
+def watch_misread_draws(callback: EffectListener) -> Remover | None:
+    """Call `callback` with each drawn float that a graph of inductor takes as a tensor of another
+    dtype than it is given as, whose bytes inductor reads as they are (up to 2.14: float32 for
+    float64; pytorch issue 198187)."""
+
+    def report_inputs(output: Any, graph: Any, *_: Any, **__: Any) -> None:
+        with contextlib.suppress(Exception):  # of another torch
+            backend = getattr(output.compiler_fn, "_torchdynamo_orig_backend", None)
+            inputs = [node for node in graph.graph.nodes if node.op == "placeholder"]
+            for node in inputs if getattr(backend, "compiler_name", "") == "inductor" else ():
+                argument, traced = node.meta["grapharg"], node.meta["example_value"].dtype
+                number = getattr(argument.source, "random_call_index", None)
+                if number is None or not traced.is_floating_point or traced.itemsize == 8:
+                    continue  # `torch._as_tensor_fullprec` makes a float64 one of a float
+                drawn = output.random_calls[number][0]
+                if drawn.__name__ in dir(random):  # else of a generator: `watch_draws`
+                    where = torch_cudagraphs.find_user_line(next(iter(node.users)))
+                    callback(f"random.{drawn.__name__}", drawn.__name__, "misread", where)
+
+    owner = lookup(get_imported(OUTPUT_GRAPH), "OutputGraph")
+    return call_beside(owner, "call_user_compiler", before=report_inputs)
 
 
 def _get_name(source: Any) -> str:

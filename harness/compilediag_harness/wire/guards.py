@@ -251,8 +251,9 @@ class EffectLost(AttemptEvent):
     """Of a guard: of the tensor that is written, or of the `random.Random`."""
     operation: str
     """"copy_", "iadd", "randint"."""
-    drawn: bool
-    """True for a draw, which each call of the graph repeats; a write is left out of it."""
+    kind: str
+    """"left out": a write; "repeated": a draw, by each call of the graph; "misread": a draw, which
+    the graph reads as another number."""
     where: Location | None
 
 
