@@ -125,7 +125,7 @@ def watch_misread_draws(callback: EffectListener) -> Remover | None:
 
     def report_inputs(output: Any, graph: Any, *_: Any, **__: Any) -> None:
         with contextlib.suppress(Exception):  # of another torch
-            backend = getattr(output.compiler_fn, "_torchdynamo_orig_backend", None)
+            backend = getattr(output.compiler_fn, "__wrapped__", None)
             inputs = [node for node in graph.graph.nodes if node.op == "placeholder"]
             for node in inputs if getattr(backend, "compiler_name", "") == "inductor" else ():
                 argument, traced = node.meta["grapharg"], node.meta["example_value"].dtype
