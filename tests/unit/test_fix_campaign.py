@@ -247,9 +247,13 @@ def test_what_is_proved_beside_others_stays_proved_where_it_needs_them(runs: Run
         return is_gone(pair, event, values) and (not is_third or bool(pair.backend))
 
     runs.is_gone = comes_back
-    results = run_campaign(campaign(of))
+    made = campaign(of)
+    results = run_campaign(made)
     assert proofs(results) == [line(N), line(M), None]
     assert results[0].proof.beside == ("F2", "F3")
+    # All of them make the program better with the same results: `--env` and `--apply` have them.
+    assert [change.line for change in made.together] == [line(N), line(M), line("L['k']")]
+    assert any("3 changes together: proved, but for a finding" in note for note in made.notes)
 
 
 def test_halves_are_certified_within_the_time_of_four_runs(runs: Runs) -> None:

@@ -490,12 +490,14 @@ def _prove(campaign: Campaign, changes: tuple[ProgramChange, ...]) -> None:
         if change in changes
     ]
     failed = [each for each in certificates if each.verdict != "proved"]
-    if not failed:
-        if len(changes) > len(campaign.together):
-            campaign.together = changes
-    elif len(changes) > 1:
+    # The set may be proved although a finding is not gone by it.
+    is_proved = not failed or attempt.certificate.verdict == "proved"
+    if is_proved and len(changes) > len(campaign.together):
+        campaign.together = changes
+    if failed and len(changes) > 1:
         count = format_count(len(changes), "change")
-        campaign.notes.append(f"{count} together: {failed[0].verdict}: {failed[0].reason}")
+        how = "proved, but for a finding" if is_proved else failed[0].verdict
+        campaign.notes.append(f"{count} together: {how}: {failed[0].reason}")
         half = math.ceil(len(changes) / 2)
         for part in (changes[:half], changes[half:]):
             if campaign.has_room(campaign.whole.run_s, MAX_PARTS):
