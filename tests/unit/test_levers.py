@@ -76,10 +76,6 @@ def test_nothing_where_the_code_needs_the_value_as_a_constant(kinds: Any, helps:
     assert bool(settings(timeline([attempt("0/0"), *again]))) == helps
 
 
-def test_nothing_where_the_code_branches_on_the_value() -> None:
-    assert settings(recompiled(false_guard(line_text="if n > 2:"))) == []
-
-
 @pytest.mark.parametrize(
     "source",
     ["L['d']['my key']", "L['d']['a,b']", "L['d']['$x']", "L['d'][list(dict.keys(L['d']))[0]]"],

@@ -137,7 +137,6 @@ class _FailedEntry:
             hint=_find_hint(leaf.kind, parts[0]),
             facts=facts,
             writers=writes,
-            line_text=None if user is None else source_locations.read_source_line(user),
             own=self._find_own_line(leaf, user),
             uses=self._find_uses(leaf, facts),
         )

@@ -89,8 +89,6 @@ class FalseGuard:
     facts: GuardFacts = field(default_factory=GuardFacts)
     writers: tuple[Location, ...] = ()
     """Functions of the running program that write the guarded variable."""
-    line_text: str | None = None
-    """The source text of the line `user`."""
     novel: bool | None = None
     """No cache entry of the frame accepts the present value; False: one does, so that the value was
     compiled for before. None where that was not determined."""
