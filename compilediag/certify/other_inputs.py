@@ -3,8 +3,9 @@ that the run did not have."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from compilediag.certify.calls import (
@@ -26,6 +27,7 @@ from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import CallVaried, Location
 
 AS_IT_WAS = "as it was"
+_SIZE = re.compile(r"size (\d+) → ")
 
 _GRADIENTS_ON = "gradients on"
 
@@ -53,6 +55,10 @@ class _Tally:
     without_gradients: list[str] = field(default_factory=list[str])
     #: Calls that raise only after the change, and only with gradients, which they did not have.
     rounding: float = 0.0  #: By how much recorded calls differ.
+    #: What each call is given as it was.
+    given: dict[tuple[ProcessKey, str, int], tuple[str, ...]] = field(
+        default_factory=dict[tuple[ProcessKey, str, int], tuple[str, ...]]
+    )
 
 
 def check_other_inputs(
@@ -169,7 +175,9 @@ def _compare_varied(
     if before.raised is not None and after.raised is not None:
         tally.raised.append(key)
         return
-    name = _format(before)
+    if key[3] == AS_IT_WAS:
+        tally.given[key[:3]] = before.given
+    name = _format(before) + _name_arguments(before, tally.given.get(key[:3], ()))
     structure = read_structure(before.structure)
     size, problem = 0.0, None
     if before.raised is not None or after.raised is not None:
@@ -224,6 +232,14 @@ def _explain_moved(before: CallVaried, after: CallVaried) -> str:
             continue
         return f"its argument {path} {what}; make the boundary a function with the same arguments"
     return "its arguments are equal: it reads state that differs, which results names with --all"
+
+
+def _name_arguments(call: CallVaried, given: Iterable[str]) -> str:
+    """Name the arguments, "x: float32[3,2]" as it was, with the size that a call varies."""
+    varied = _SIZE.match(call.variation)
+    size = None if varied is None else varied[1]
+    named = [text.partition(": ")[0] for text in given if size in re.findall(r"[\[,](\d+)", text)]
+    return f" (of {shorten(', '.join(named), 60)})" if named else ""
 
 
 def _is_effect_alone(call: CallVaried) -> bool:

@@ -1,5 +1,6 @@
 """Calls made again with other inputs, and where they are made."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -151,6 +152,12 @@ def test_what_is_not_covered_is_listed() -> None:
     point = judge(state(SAME, SIZE, varied("x = 2")), state(SAME, SIZE, varying_ends=ends))
     assert "only before: forward (training), x = 2" in point.details
     assert "left out after: generate: an iterator" in point.details
+
+
+def test_the_arguments_that_have_the_varied_size_are_named() -> None:
+    given = replace(SAME, given=("x: float32[4,8]", "mask: bool[8,4]", "n: int", "y: float32[8]"))
+    point = judge(state(given, SIZE), state(given, varied("size 4 → 1", None)))
+    assert point.sentence.startswith("forward (training), size 4 → 1 (of x, mask): raises only")
 
 
 def test_what_ctrl_c_left_out_is_not_decided() -> None:
