@@ -18,7 +18,7 @@ from compilediag.receipt.schema.compiles import (
 )
 from compilediag.receipt.schema.evidence import AnyEvidence, GuardEvidence
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.timeline.compiles import parse_frame_id
+from compilediag.receipt.schema.record import FrameName
 from compilediag.views.document import Kind
 from compilediag.views.format import format_percent, format_seconds, pluralize
 from compilediag.views.sentence import get_title
@@ -279,13 +279,13 @@ def _are_in_every_graph(sites: Sequence[GraphBreak], receipt: Receipt) -> bool:
     ids = {site.finding for site in sites}
     findings = (finding for finding in receipt.findings if finding.id in ids)
     broken = [{*AnyEvidence.parse(finding.evidence).compile_ids} for finding in findings]
-    made: dict[str, set[str]] = {}
+    made: dict[FrameName, set[str]] = {}
+    frames: dict[str, FrameName] = {}
     for event in receipt.compile.events:
-        made.setdefault(parse_frame_id(event.compile_id), set()).add(event.compile_id)
-    of_frames = [{parse_frame_id(compile_id) for compile_id in ids} for ids in broken]
-    every = zip(of_frames, broken, strict=True)
+        frames[event.compile_id] = event.frame
+        made.setdefault(event.frame, set()).add(event.compile_id)
     named = len(broken) == len(ids) and all(broken)
-    return named and all(made.get(at, set()) <= ids for frames, ids in every for at in frames)
+    return named and all(made[frames[i]] <= ids for ids in broken for i in ids if i in frames)
 
 
 def _name_functions(names: Iterable[str]) -> str:

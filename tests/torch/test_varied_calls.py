@@ -491,13 +491,17 @@ def test_the_limit_of_seconds_holds(forking, monkeypatch):
     assert "takes too long" in ended[0].left_out[-1]
 
 
-def test_ctrl_c_leaves_out_what_is_to_come(monkeypatch):
+def test_ctrl_c_leaves_out_what_is_to_come(forking, monkeypatch):
     """The process itself goes on to its end; what it does at Ctrl-C is as it was."""
     real = forked._wait
 
     def wait(child, deadline):
-        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
-        return real(child, deadline)
+        timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        try:
+            return real(child, deadline)
+        finally:
+            timer.cancel()
 
     monkeypatch.setattr(forked, "_wait", wait)
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
