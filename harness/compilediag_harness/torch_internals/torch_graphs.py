@@ -132,9 +132,11 @@ def watch_misread_draws(callback: EffectListener) -> Remover | None:
                 number = getattr(argument.source, "random_call_index", None)
                 if number is None or not traced.is_floating_point or traced.itemsize == 8:
                     continue  # `torch._as_tensor_fullprec` makes a float64 one of a float
-                drawn = output.random_calls[number][0]
-                if drawn.__name__ in dir(random):  # else of a generator: `watch_draws`
-                    where = torch_cudagraphs.find_user_line(next(iter(node.users)))
+                drawn, user = output.random_calls[number][0], next(iter(node.users))
+                # Of a generator `watch_draws` tells; a kernel of a device gets it by `item()`.
+                on_host = user.meta["example_value"].device.type == "cpu"
+                if drawn.__name__ in dir(random) and on_host:
+                    where = torch_cudagraphs.find_user_line(user)
                     callback(f"random.{drawn.__name__}", drawn.__name__, "misread", where)
 
     owner = lookup(get_imported(OUTPUT_GRAPH), "OutputGraph")
