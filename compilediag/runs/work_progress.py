@@ -73,7 +73,8 @@ class WorkProgress:
                 while True:
                     seconds = time.monotonic() - self._started
                     line = f"compilediag: {self._format()}, {seconds:.0f} s\n"
-                    os.write(self._stream.fileno(), line.encode(self._stream.encoding or "ascii", "replace"))
+                    coded = line.encode(self._stream.encoding or "ascii", "replace")
+                    os.write(self._stream.fileno(), coded)
                     if self._over.wait(self._line_every_s):
                         return
             elif os.tcgetpgrp(self._stream.fileno()) == os.getpgrp():
