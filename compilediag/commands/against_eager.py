@@ -104,16 +104,8 @@ def run_against_eager(options: RunOptions) -> int:
     receipt, timeline = outcome.receipt, outcome.timeline
     if receipt is None or timeline is None:
         return finish(outcome, options)
-    # The steps, limits and warm-up of the first run, and no other option.
-    limits = RunOptions(
-        steps=options.steps,
-        warmup=options.warmup,
-        timeout_s=options.timeout_s,
-        grace_s=options.grace_s,
-    )
-    folder = os.path.join(outcome.run_dir, FOLDER)
     made = Pairs(
-        Program(options.target, limits, os.environ, folder),
+        _make_program(options, os.path.join(outcome.run_dir, FOLDER)),
         announce,
         rounds=pairs,
         budget_s=options.budget_s,
@@ -133,6 +125,17 @@ def run_against_eager(options: RunOptions) -> int:
         return code or EXIT_INTERRUPTED
     nothing = payoff.verdict == "not_concluded" and (numbers is None or numbers.same is None)
     return code or (EXIT_USAGE if nothing else 0)
+
+
+def _make_program(options: RunOptions, folder: str) -> Program:
+    """Make the program with the steps, limits and warm-up of the first run, and no other option."""
+    limits = RunOptions(
+        steps=options.steps,
+        warmup=options.warmup,
+        timeout_s=options.timeout_s,
+        grace_s=options.grace_s,
+    )
+    return Program(options.target, limits, os.environ, folder)
 
 
 def _require_possible(options: RunOptions) -> None:

@@ -24,6 +24,7 @@ from compilediag.compare.changes import (
     CountChange,
     KnownChange,
     Place,
+    Relocated,
     RunChanges,
     find_changes,
     format_place,
@@ -187,26 +188,12 @@ def compare(before: Receipt, after: Receipt, *, other_data: bool = False) -> Com
     different, not_recorded = _diff_configurations(before, after)
     _refuse_other_configurations(different, other_data=other_data)
     data = build_changed_data(before, after, different) if other_data else None
-    # Where the work of one run is not known, or was measured on another callable, it is not judged.
-    for change in find_work_changes(before, after)[:1] if data is None else ():
-        name = change.path.partition(".")[2]
-        given = before.throughput.callable if before.throughput is not None else None
-        raise ConfigurationsNotComparable(
-            f"The receipts are of different budgets: {given} was given {change.before} {name} and "
-            f"{change.after}. Run both over the same data, for example with --steps. {_IF_A_FIX}"
-        )
+    if data is None:
+        _refuse_other_work(before, after)
     same_work = data is None or data.same_work
     runs = build_run_baseline(before), build_run_baseline(after)
-    relocated, first = relocate(runs[0].baseline, runs[1].baseline), runs[0]
-    now = {move.before: move.after for move in relocated.moves}
-    first = replace(
-        first,
-        baseline=relocated.baseline,
-        causes={now.get(key, key): records for key, records in first.causes.items()},
-        breaks={now.get(key, key): records for key, records in first.breaks.items()},
-        frames={now.get(key, key): records for key, records in first.frames.items()},
-    )
-    runs = first, runs[1]
+    relocated = relocate(runs[0].baseline, runs[1].baseline)
+    runs = _apply_moves(runs[0], relocated), runs[1]
     changes = find_changes(runs[0].baseline, runs[1].baseline)
     causes = [(diff.kind, _build_cause(runs, key, diff)) for key, diff in changes.causes.items()]
     breaks = [(diff.kind, _build_break(runs, key, diff)) for key, diff in changes.breaks.items()]
@@ -244,6 +231,29 @@ def compare(before: Receipt, after: Receipt, *, other_data: bool = False) -> Com
         command=tuple(_diff_commands(before, after)),
         cache_keys=find_changed_cache_keys(before, after),
         changed_data=data,
+    )
+
+
+def _refuse_other_work(before: Receipt, after: Receipt) -> None:
+    """Refuse two runs that are known to have done different work. Where the work of one is not
+    known, or was measured on another callable, it is not compared."""
+    for change in find_work_changes(before, after)[:1]:
+        name = change.path.partition(".")[2]
+        given = before.throughput.callable if before.throughput is not None else None
+        raise ConfigurationsNotComparable(
+            f"The receipts are of different budgets: {given} was given {change.before} {name} and "
+            f"{change.after}. Run both over the same data, for example with --steps. {_IF_A_FIX}"
+        )
+
+
+def _apply_moves(run: RunBaseline, relocated: Relocated) -> RunBaseline:
+    now = {move.before: move.after for move in relocated.moves}
+    return replace(
+        run,
+        baseline=relocated.baseline,
+        causes={now.get(key, key): records for key, records in run.causes.items()},
+        breaks={now.get(key, key): records for key, records in run.breaks.items()},
+        frames={now.get(key, key): records for key, records in run.frames.items()},
     )
 
 

@@ -284,7 +284,7 @@ def _are_in_every_graph(sites: Sequence[GraphBreak], receipt: Receipt) -> bool:
     for event in receipt.compile.events:
         frames[event.compile_id] = event.frame
         made.setdefault(event.frame, set()).add(event.compile_id)
-    named = len(broken) == len(ids) and all(broken)
+    named = len(broken) == len(ids) and all(frames.keys() & ids for ids in broken)
     return named and all(made[frames[i]] <= ids for ids in broken for i in ids if i in frames)
 
 

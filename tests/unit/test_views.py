@@ -212,6 +212,13 @@ def test_a_break_that_not_every_graph_has_is_not_in_every_call(whole: bool, whic
     assert head.sentence == f"1 graph break in {which} of f"
 
 
+def test_a_break_of_which_no_compile_is_known_is_not_said_to_be_in_every_call() -> None:
+    site, found = broke("f", "9/9")
+    section = replace(MADE.compile, graph_breaks=1, breaks=(site,))
+    head = build_headline(replace(MADE, compile=section, findings=(*MADE.findings, found)))
+    assert head.sentence == "1 graph break in calls of f"
+
+
 def test_a_limit_behind_a_break_lasts_as_well() -> None:
     """It follows from the break, which comes first, and its calls run eager until that is gone."""
     rest = replace(at_limit("torch_dynamo_resume_in_f_at_3"), follows="F1")

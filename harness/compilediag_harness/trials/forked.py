@@ -39,7 +39,10 @@ def can_fork(torch: Any, file: str) -> bool:
         with contextlib.suppress(RuntimeError):
             send(torch.ones((), device="cpu", requires_grad=True).backward())
 
-    return bool(run_in_fork(run_backward, file, GRACE_S)[0])
+    made, problem = run_in_fork(run_backward, file, GRACE_S)
+    if problem == INTERRUPTED:
+        raise KeyboardInterrupt
+    return bool(made)
 
 
 def has_accelerator(torch: Any) -> bool:
@@ -57,7 +60,9 @@ def run_in_fork(
         RuntimeError: the interpreter forks no more.
         OSError: the system does not.
     """
-    with open(file, "wb", buffering=0) as stream, _ignore_child_signals():
+    # The program's own handler is not called for a child of ours.
+    quiet = replace_action(signal.SIGCHLD, signal.SIG_DFL)
+    with open(file, "wb", buffering=0) as stream, quiet:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of forks of a process with threads
             child = os.fork()
@@ -93,17 +98,17 @@ def _wait(child: int, deadline: float) -> str | None:
 
 
 @contextlib.contextmanager
-def _ignore_child_signals() -> Generator[None]:
-    """The program's own handler is not called for a child of ours."""
-    handler = signal.getsignal(signal.SIGCHLD)
-    if not callable(handler) or threading.current_thread() is not threading.main_thread():
+def replace_action(number: int, action: Any) -> Generator[None]:
+    """Give a signal another action in a block, where Python can put back that of the program."""
+    former = signal.getsignal(number)
+    if former is None or threading.current_thread() is not threading.main_thread():
         yield
         return
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(number, action)
     try:
         yield
     finally:
-        signal.signal(signal.SIGCHLD, handler)
+        signal.signal(number, former)
 
 
 def _run_child(work: Callable[[Send], None], send: Send, limit_s: float) -> NoReturn:

@@ -14,9 +14,8 @@ import shutil
 import signal
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -82,7 +81,8 @@ def vary_calls(session: Session, torch: Any, keeper: CallKeeper, vary_s: float, 
             left_out[f"every call: {reason}"] = None
         else:
             varier = _Varier(torch, keeper, t, limit_s, compile_s)
-            with _raise_interrupts():
+            # Ctrl-C ends them, whatever it was to the program, which is over.
+            with forked.replace_action(signal.SIGINT, signal.default_int_handler):
                 messages, problem = _run(session, varier, torch, folder, limit_s)
             for message in _note_end(messages, problem):
                 if isinstance(message, Event):
@@ -95,20 +95,6 @@ def vary_calls(session: Session, torch: Any, keeper: CallKeeper, vary_s: float, 
     seconds = time.monotonic() - began
     session.emit(VaryingEnded(t, seconds, tuple(left_out), problem == forked.INTERRUPTED))
     return reason is None and torch_replay.find_device_problem(torch) is not None
-
-
-@contextlib.contextmanager
-def _raise_interrupts() -> Generator[None]:
-    """Let Ctrl-C end a block, whatever it was to the program, which is over."""
-    handler = signal.getsignal(signal.SIGINT)
-    if handler is None or threading.current_thread() is not threading.main_thread():
-        yield  # of C, which Python cannot put back
-        return
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
 
 
 def _run(
@@ -129,11 +115,11 @@ def _run(
                 if torch_replay.find_device_problem(torch) is None:
                     raise
 
-    with contextlib.suppress(OSError, RuntimeError):
-        if forked.can_fork(torch, f"{folder}/tried"):
-            return forked.run_in_fork(make_calls, f"{folder}/messages", limit_s)
     messages = list[Any]()
     try:
+        with contextlib.suppress(OSError, RuntimeError):
+            if forked.can_fork(torch, f"{folder}/tried"):
+                return forked.run_in_fork(make_calls, f"{folder}/messages", limit_s)
         with forked.hide_output():
             make_calls(messages.append)
     except KeyboardInterrupt:
