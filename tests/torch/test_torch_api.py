@@ -4,7 +4,10 @@ Each test uses torch itself as the witness: what a hook tells is compared with t
 its counters or its own printed text.
 """
 
+import _thread
+import functools
 import gc
+import signal
 import weakref
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -354,6 +357,26 @@ def test_runs_of_the_autograd_engine_are_told_in_pairs():
         variable._execution_engine = before
     assert told == [0, 1, 2]
     assert x.grad.tolist() == [2.0, 2.0]
+
+
+def test_ctrl_c_in_a_run_of_the_autograd_engine_reaches_the_program():
+    """It is handled when the engine has returned: not in what tells that it has."""
+    variable = torch.autograd.Variable
+    before = variable._execution_engine
+    interrupt = functools.partial(_thread.interrupt_main, signal.SIGINT)
+    x = torch.ones(2, requires_grad=True)
+    y = x * 2
+    y.register_hook(lambda _: variable._execution_engine.queue_callback(interrupt))
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    told = []
+    try:
+        torch_api.wrap_backward(torch, lambda: 7, told.append)
+        with pytest.raises(KeyboardInterrupt):
+            y.sum().backward()
+    finally:
+        variable._execution_engine = before
+        signal.signal(signal.SIGINT, handler)
+    assert told == [7]
 
 
 def test_hooks_are_read_from_modules_and_tensors():

@@ -515,6 +515,25 @@ def test_ctrl_c_leaves_out_what_is_to_come(forking, monkeypatch):
     assert ended[0].left_out[-1].endswith(": Ctrl-C")
 
 
+def test_ctrl_c_ends_the_calls_without_a_fork_too(monkeypatch, tmp_path):
+    """It is not taken for what the program raises with other inputs."""
+    monkeypatch.setattr(forked, "can_fork", lambda *_: False)
+    calls = tmp_path / "calls"  # a file: it is not put back
+
+    def call(x):
+        torch._dynamo.graph_break()
+        with open(calls, "a") as stream:
+            stream.write("x")
+        if calls.stat().st_size > 1:
+            signal.raise_signal(signal.SIGINT)
+        return x
+
+    made, ended, _ = vary(call_with(call, (torch.ones(5, 2),)))
+    assert not made
+    assert calls.read_text() == "xx"
+    assert ended[0].interrupted
+
+
 def test_calls_for_which_no_time_is_left_are_counted():
     def wait(x):
         torch._dynamo.graph_break()

@@ -11,12 +11,13 @@ Python drops it as soon as the call is over, which is when the clock is read.
 from __future__ import annotations
 
 import dis
-import functools
 import sys
 import time
 import types
 from statistics import median
 from typing import Any, Protocol
+
+from compilediag_harness.base.dropped_call import DroppedCall
 
 
 class Listener(Protocol):
@@ -60,32 +61,6 @@ _unread_s: float | None = None
 """Seconds measured of a call that does nothing: no part of those of a read."""
 
 
-# A partial is called in C: no Python frame of ours is on the stack while torch's method runs, and
-# the interpreter drops the last reference to it right after the call.
-class _Call(functools.partial[Any]):
-    """One call of torch's method, reported when it is dropped: that is when it is over."""
-
-    __slots__ = ("at", "began", "noting_s", "receivers")
-
-    receivers: Receivers
-    at: int | None
-    """Instruction at which it must end: that of the slot. None for one that is looked up first;
-    -1 where the time between that and the call is not its own."""
-    began: float
-    noting_s: float
-
-    def __del__(self) -> None:
-        ended = _clock()
-        try:
-            at = self.at
-            alone = at is None or _get_frame(1).f_lasti == at
-            seconds = max(0.0, ended - self.began - (_unread_s or 0.0)) if alone else None
-            for listener, read in self.receivers:
-                listener.end_read(read, seconds, self.noting_s + _clock() - ended)
-        except Exception as error:  # nothing of ours may reach the program
-            _faults[:] = [error]
-
-
 class _Reading:
     """Stands in front of one method; what it returns is what the class would have returned."""
 
@@ -116,11 +91,26 @@ class _Reading:
         return self._original.__get__(instance, owner)
 
 
-def _make_call(original: Any, receivers: Receivers, at: int | None, began: float) -> _Call:
-    call = _Call(original)
-    call.receivers, call.at = receivers, at
-    call.began = now = _clock()
-    call.noting_s = now - began
+def _make_call(original: Any, receivers: Receivers, at: int | None, began: float) -> DroppedCall:
+    """Make what calls torch's method, and tells its end. `at`: the instruction at which it must
+    end, that of the slot; None for one that is looked up first, -1 where the time between that and
+    the call is not its own."""
+
+    def end() -> None:
+        ended = _clock()
+        try:
+            # Of the program, whose frame is behind that of the call.
+            alone = at is None or _get_frame(2).f_lasti == at
+            seconds = max(0.0, ended - started - (_unread_s or 0.0)) if alone else None
+            for listener, read in receivers:
+                listener.end_read(read, seconds, noting_s + _clock() - ended)
+        except Exception as error:  # nothing of ours may reach the program
+            _faults[:] = [error]
+
+    call = DroppedCall(original)
+    call.tell_end(end)
+    started = _clock()
+    noting_s = started - began
     return call
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, cast
 
+from compilediag_harness.base.dropped_call import DroppedCall
 from compilediag_harness.torch_internals.dynamo_skip import hide_own_frame, make_stand_in
 from compilediag_harness.torch_internals.torch_names import get_imported, lookup
 
@@ -138,27 +139,6 @@ _engine_runs: dict[int, int] = {}
 _engine_runs_begun = 0
 
 
-# A partial is called in C: no frame of ours is on the stack while the engine runs, which torch's
-# metrics and warnings would name; and it is dropped right after the call.
-class _EngineRun(functools.partial[Any]):
-    """One run of the autograd engine."""
-
-    __slots__ = ("begun", "end", "thread")
-
-    begun: Any
-    end: Callable[[Any], None]
-    thread: int
-
-    def __del__(self) -> None:
-        try:
-            others = _engine_runs.pop(self.thread, 1) - 1
-            if others:
-                _engine_runs[self.thread] = others
-            self.end(self.begun)
-        except Exception:  # it was never begun, or is no concern of the program
-            pass
-
-
 def wrap_backward(torch_module: Any, begin: Callable[[], Any], end: Callable[[Any], None]) -> None:
     """Call `begin()`, and `end` with what it returned, around each run of the autograd engine that
     Python starts (`backward`, `torch.autograd.grad`), for ever."""
@@ -177,15 +157,24 @@ def wrap_backward(torch_module: Any, begin: Callable[[], Any], end: Callable[[An
         @property
         def run_backward(self) -> Any:
             global _engine_runs_begun
-            # Invariant: nothing but the caller refers to `run`: its end is when that drops it.
-            run = _EngineRun(kind.run_backward.__get__(self))
+            run = DroppedCall(kind.run_backward.__get__(self))
             try:
                 _engine_runs_begun += 1
-                run.begun, run.end, run.thread = begin(), end, threading.get_ident()
-                _engine_runs[run.thread] = _engine_runs.get(run.thread, 0) + 1
+                begun, thread = begin(), threading.get_ident()
+                _engine_runs[thread] = _engine_runs.get(thread, 0) + 1
+                run.tell_end(functools.partial(end_run, thread, begun))
             except Exception:  # nothing of ours may reach the program
                 pass
             return run
+
+    def end_run(thread: int, begun: Any) -> None:
+        try:
+            others = _engine_runs.pop(thread, 1) - 1
+            if others:
+                _engine_runs[thread] = others
+            end(begun)
+        except Exception:
+            pass
 
     variable._execution_engine = Engine()
 

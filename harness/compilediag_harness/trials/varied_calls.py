@@ -233,6 +233,8 @@ class _Varier:
                 if path not in now or signed.get(path) != _sign_leaf(now[path])
             }
             pending = self._digester.begin((result, gradients, written))
+        except KeyboardInterrupt:  # without a fork: it ends them all
+            raise
         except BaseException as error:  # of the program; `SystemExit` too
             first = str(error).partition("\n")[0]
             raised = clip(f"{get_class(error).__name__}: {first}", MAX_REASON)
