@@ -154,7 +154,7 @@ def _find_lack(timeline: Timeline) -> str | None:
         left_out = process.ended.records_left_out if process.ended is not None else {}
         if _RECORDED & left_out.keys() or (process.ended and process.ended.records_dropped):
             return "the record is not whole: it was over its limit"
-    fault = next((fault for fault in timeline.faults if fault.where.startswith("record")), None)
+    fault = next((fault for fault in timeline.faults if fault.in_recording), None)
     return None if fault is None else f"a fault of compilediag's own while recording: {fault.where}"
 
 

@@ -273,7 +273,11 @@ def find_torn_evidence(analysis: Analysis) -> Iterable[Finding]:
     missed = [loss for loss in timeline.lost if loss.source not in known]
     lost = [f"{loss.source}: {loss.reason}" for loss in missed]
     # What a collector of ours failed to record is as lost as what torch's loggers did not.
-    lost += [f"compilediag: an internal error in {fault.where}" for fault in timeline.faults]
+    faults = [fault for fault in timeline.faults if not fault.in_recording]
+    fix = "keep the output directory writable and large enough, and torch's own functions in place"
+    if faults and not lost:
+        fix = f"report it: {faults[0].raised}"
+    lost += [f"compilediag: an internal error in {fault.where}" for fault in faults]
     dropped = _count_dropped_records(timeline)
     if dropped:
         lost.append(f"journal: {dropped} records could not be written")
@@ -283,7 +287,7 @@ def find_torn_evidence(analysis: Analysis) -> Iterable[Finding]:
         timeline,
         "CD902",
         f"part of the record was lost: {lost[0]}{format_more(len(lost))}",
-        "keep the output directory writable and large enough, and torch's own functions in place",
+        fix,
         count=len(lost),
         steps=(loss.step for loss in missed),
         evidence={"lost": lost[:_SHOWN], "losses": len(lost), "records_dropped": dropped},

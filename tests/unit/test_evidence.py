@@ -140,6 +140,12 @@ def test_a_fault_of_ours_is_lost_evidence() -> None:
     findings = list(find_torn_evidence(Timeline(faults=(fault,))))
     assert [finding.rule for finding in findings] == ["CD902"]
     assert "recompile analysis" in findings[0].title
+    assert findings[0].fix.summary == "report it: ValueError: x"
+
+
+def test_a_fault_in_what_is_recorded_for_certify_leaves_the_counts_whole() -> None:
+    fault = FaultOccurred(1.0, "recorder: a digest", "MemoryError")
+    assert not list(find_torn_evidence(Timeline(faults=(fault,))))
 
 
 def test_calls_under_a_stance_that_compiles_nothing() -> None:

@@ -73,6 +73,11 @@ def assemble(
     if any(isinstance(event, wire.FaultOccurred) and event.where == FAULT for event in seen):
         redacting = 0
     notes += clean_traces(run.run_dir, redacting, run.secrets)
+    notes += [
+        f"certify cannot judge by this run: an internal error in {event.where}: {event.raised}"
+        for event in seen
+        if isinstance(event, wire.FaultOccurred) and event.in_recording
+    ]
     events: list[Sequence[wire.Event]] = [journal.events for journal in journals]
     if not journals:
         # No process was attached: an event, so that every view shows why the verdict is blind.

@@ -102,3 +102,13 @@ class FaultOccurred(Event):
 
     where: str
     error: str
+
+    @property
+    def in_recording(self) -> bool:
+        """True if only what is recorded for `certify` lacks something: what is counted is whole."""
+        return self.where.startswith(("recorder:", "recording:"))
+
+    @property
+    def raised(self) -> str:
+        """The last line of its traceback."""
+        return self.error.rstrip().rpartition("\n")[2]
