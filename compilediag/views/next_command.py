@@ -16,6 +16,8 @@ def choose_command(receipt: Receipt, suffix: str, *, changed: bool = False) -> s
     receipt again, such as a blank and its path. `changed`: there is a recorded run of the same
     command line with other sources, with which nothing compared its results yet."""
     chosen, target = lookups.list_main_findings(receipt), lookups.format_target(receipt)
+    if receipt.status == "interrupted" and not chosen and target != lookups.UNKNOWN_TARGET:
+        return f"run {target}"
     blind = [finding.rule for finding in receipt.findings if finding.rule in BLIND]
     if receipt.verdict == "blind" and not chosen:
         shown = list_trainer_figures(receipt) or is_training_alone(receipt)

@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+import traceback
 from pathlib import Path
 
 import pytest
@@ -51,3 +52,18 @@ def test_one_session_leaves_before_the_import(module: str) -> None:
         first.withdraw()
         sys.modules.pop(module, None)
     assert received == ["first"]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="a frame stays in a traceback")
+def test_an_import_that_fails_reads_as_in_a_plain_run(module: str, tmp_path: Path) -> None:
+    """The traceback is that of an import without us: no frame of ours, none of importlib."""
+    (tmp_path / "imported_later.py").write_text("raise OSError('libgomp.so.1')\n")
+    finder = PostImport()
+    finder.run_after_import(module, lambda seen: None)
+    try:
+        with pytest.raises(OSError, match="libgomp") as raised:
+            exec(f"import {module}")
+    finally:
+        finder.withdraw()
+    rows = [row.name for row in traceback.extract_tb(raised.value.__traceback__)]
+    assert rows == [rows[0], "<module>", "<module>"]

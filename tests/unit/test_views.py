@@ -695,3 +695,8 @@ def test_a_clean_run_of_changed_sources_leads_to_its_proof() -> None:
     assert choose_command(refused, "").startswith("certify -- ")
     proved = replace(made, extensions={"certificate": {"verdict": "proved"}})
     assert choose_command(proved, "").startswith("gate --update")
+
+
+def test_an_interrupted_run_without_a_finding_leads_to_another() -> None:
+    made = replace(stored("clean"), status="interrupted")
+    assert choose_command(made, "").startswith("run ")

@@ -10,6 +10,8 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from compilediag_harness.base.hidden_frame import hide_own_frame
+
 Action = Callable[[types.ModuleType], None]
 
 
@@ -75,7 +77,8 @@ class PostImport(importlib.abc.MetaPathFinder):
             # that waits for the module may have put it back already.
             with contextlib.suppress(AttributeError):
                 del loader.exec_module
-            run(module)
+            with hide_own_frame:  # that of an import that fails
+                run(module)
             # Invariant: an action does not raise: that would end the program's import.
             for action in self._wanted.pop(name, []):
                 action(module)

@@ -12,7 +12,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, cast
 
 from compilediag_harness.base.dropped_call import DroppedCall
-from compilediag_harness.torch_internals.dynamo_skip import hide_own_frame, make_stand_in
+from compilediag_harness.base.hidden_frame import hide_own_frame
+from compilediag_harness.torch_internals.dynamo_skip import make_stand_in
 from compilediag_harness.torch_internals.torch_names import get_imported, lookup
 
 

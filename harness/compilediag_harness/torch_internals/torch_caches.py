@@ -18,8 +18,8 @@ from collections.abc import Callable, Mapping
 from types import CodeType
 from typing import Any, cast
 
+from compilediag_harness.base.hidden_frame import hide_own_frame
 from compilediag_harness.base.object_graph import is_a
-from compilediag_harness.torch_internals.dynamo_skip import hide_own_frame
 from compilediag_harness.torch_internals.torch_names import (
     UTILS,
     Remover,

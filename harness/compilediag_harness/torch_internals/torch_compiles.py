@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import dropwhile, islice
 from typing import Any, NamedTuple, cast
 
+from compilediag_harness.base.hidden_frame import hide_own_frame
 from compilediag_harness.base.object_graph import iterate_frames
-from compilediag_harness.torch_internals.dynamo_skip import hide_own_frame
 from compilediag_harness.torch_internals.torch_names import (
     CONVERT_FRAME,
     DYNAMO,

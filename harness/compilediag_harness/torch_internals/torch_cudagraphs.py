@@ -21,8 +21,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
+from compilediag_harness.base.hidden_frame import hide_own_frame
 from compilediag_harness.torch_internals import torch_compiles
-from compilediag_harness.torch_internals.dynamo_skip import hide_own_frame
 from compilediag_harness.torch_internals.torch_names import (
     Remover,
     call_beside,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
-from compilediag_harness.torch_internals.dynamo_skip import hide_own_frame
+from compilediag_harness.base.hidden_frame import hide_own_frame
 from compilediag_harness.torch_internals.torch_api import get_torch_function_disabler
 from compilediag_harness.torch_internals.torch_compiles import get_compile_id
 from compilediag_harness.torch_internals.torch_names import (

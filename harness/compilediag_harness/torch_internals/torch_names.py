@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from compilediag_harness.torch_internals.dynamo_skip import hide_own_frame
+from compilediag_harness.base.hidden_frame import hide_own_frame
 
 Remover = Callable[[], None]
 

@@ -14,15 +14,12 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from compilediag_harness.base.hidden_frame import hide_own_frame
 from compilediag_harness.base.object_graph import get_class
 from compilediag_harness.base.post_import import PostImport
 from compilediag_harness.base.session import Session, fork_handlers
 from compilediag_harness.redaction import in_process
-from compilediag_harness.torch_internals.dynamo_skip import (
-    hide_own_frame,
-    make_stand_in,
-    mark_stand_in,
-)
+from compilediag_harness.torch_internals.dynamo_skip import make_stand_in, mark_stand_in
 from compilediag_harness.torch_internals.torch_compiles import is_compile_in_progress
 from compilediag_harness.torch_internals.torch_names import Remover, get_imported, replace_attribute
 from compilediag_harness.trials.sampled_values import (

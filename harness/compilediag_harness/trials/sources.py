@@ -28,10 +28,10 @@ from importlib.machinery import FileFinder, ModuleSpec, SourceFileLoader
 from pathlib import Path
 from typing import Any
 
+from compilediag_harness.base.hidden_frame import hide_own_frame
 from compilediag_harness.base.post_import import PostImport
 from compilediag_harness.base.session import Session
 from compilediag_harness.blame import source_locations
-from compilediag_harness.torch_internals.dynamo_skip import hide_own_frame
 from compilediag_harness.trials.plan import Notes
 from compilediag_harness.wire import SourceChange, SourcesLoaded, TrialPlan
 
