@@ -14,6 +14,7 @@ from compilediag.receipt.schema.compiles import (
     FindingRecord,
     FrameDetail,
     GraphBreak,
+    Place,
     mask_indices,
 )
 from compilediag.receipt.schema.evidence import AnyEvidence, GuardEvidence
@@ -114,8 +115,17 @@ def _find_nearly_full(receipt: Receipt) -> str | None:
     for detail in receipt.compile.frames_detail:
         room = detail.headroom
         if room.limit is not None and room.limit > 2 and room.limit - room.variants <= 1:
-            return normalize_function(detail.frame.function)
+            return _name_frame(detail.frame, receipt)
     return None
+
+
+def _name_frame(frame: FrameName | Place, receipt: Receipt) -> str:
+    """Name a frame by its function; where others have that name, as `forward`, with its place."""
+    name = normalize_function(frame.function)
+    frames = {detail.frame for detail in receipt.compile.frames_detail}
+    if sum(its.function == frame.function for its in frames) > 1:
+        name += f" ({frame.file.rpartition('/')[2]}:{frame.line})"
+    return name
 
 
 def _describe_nothing(receipt: Receipt) -> str:
@@ -302,12 +312,8 @@ def _describe_limit(finding: FindingRecord, receipt: Receipt) -> str:
         return title
     steps = receipt.steps
     of_all = f" of {steps.count:,}" if steps is not None and steps.count else ""
-    frames = {detail.frame for detail in receipt.compile.frames_detail}
-    name = normalize_function(place.function)
-    if sum(frame.function == place.function for frame in frames) > 1:
-        name += f" ({place.file.rpartition('/')[2]}:{place.line})"
     return (
-        f"{name} stopped being compiled at step {finding.steps[0]}"
+        f"{_name_frame(place, receipt)} stopped being compiled at step {finding.steps[0]}"
         f"{of_all} (recompile limit {limit}): since then every call that fits none of its graphs "
         "runs eager"
     )
@@ -333,7 +339,7 @@ def _list_forecasts(receipt: Receipt) -> list[str]:
         hit = last + round(interval * (frame.headroom.limit - frame.headroom.variants + 1))
         if last + 2 * interval >= steps.count - 1:
             forecasts.append(
-                f"at this pace {frame.frame.function} reaches the recompile limit "
+                f"at this pace {_name_frame(frame.frame, receipt)} reaches the recompile limit "
                 f"({frame.headroom.limit}) at about step {hit}, and runs eager from there"
             )
     return forecasts[:1]
