@@ -53,6 +53,9 @@ COMMANDS = {
 }
 """Every subcommand as it is typed, with its line in the help: the help imports none of them."""
 
+HIDDEN = ("repro",)
+"""Those that an option of another is for: `explain --repro`."""
+
 GROUPS = {
     "measure": "Run a program several times to measure it: see the commands below.",
     "history": "Compare the receipts of many runs: see the commands below.",
@@ -90,7 +93,7 @@ class LazyGroup(Command, click.Group):
         listed: dict[str, str] = {}
         for typed, summary in COMMANDS.items():
             installed = typed not in points or extension_points.is_installed(points[typed])
-            if typed.startswith(before) and installed:
+            if typed.startswith(before) and installed and typed not in HIDDEN:
                 word, _, more = typed.removeprefix(before).partition(" ")
                 listed[word] = GROUPS[word] if more else summary
         return listed

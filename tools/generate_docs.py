@@ -16,7 +16,7 @@ import json_page
 import llms
 import schema_page
 
-from compilediag.cli import COMMANDS, load_command
+from compilediag.cli import COMMANDS, HIDDEN, load_command
 from compilediag.commands import explain
 from compilediag.diagnosis.codes import REGISTER
 
@@ -24,7 +24,6 @@ ROOT = Path(__file__).resolve().parent.parent
 WIDTH = 96
 SHARED = {
     "explain": "show.md#explaining-a-finding-or-a-rule",
-    "repro": "show.md#a-small-program-for-a-finding",
     "diff": "gate.md#comparing-two-receipts",
     "measure against-eager": "../explanation/against_eager.md",
     "measure cold-and-warm": "../explanation/compile_time.md#a-cold-and-a-warm-start",
@@ -87,6 +86,7 @@ def commands_page() -> str:
     sections = [
         f"## [{name}]({page_of(name)})\n\n{summary}\n\n```text\n{_describe(name)}\n```\n"
         for name, summary in COMMANDS.items()
+        if name not in HIDDEN
     ]
     head = (
         "# Commands\n\n`compilediag COMMAND --help` lists the options of a command, and its page "

@@ -6,12 +6,15 @@ has them in the repository beside the package. No page is generated here.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from compilediag import extension_points
 from compilediag.commands.subcommand import subcommand
 from compilediag.commands.terminal import (
     format_document,
@@ -22,11 +25,12 @@ from compilediag.commands.terminal import (
     write_paged,
 )
 from compilediag.diagnosis.codes import REGISTER, CodeInfo
-from compilediag.errors import UsageError
-from compilediag.option_fields import argument, flag, names_finding
+from compilediag.errors import ReproImpossible, UsageError
+from compilediag.option_fields import argument, flag, names_finding, option
 from compilediag.views.text import clean
 
 if TYPE_CHECKING:
+    from compilediag.receipt.schema.receipt import Receipt
     from compilediag.views.finding import RuleDocument
 
 _PACKAGE = Path(__file__).resolve().parent.parent
@@ -44,6 +48,12 @@ class ExplainOptions:
     words: tuple[str, ...] = argument(metavar="[CODE|N|KEY]... [RECEIPT]", nargs=-1, default=())
     complete: bool = flag("--all", "Show every fact of a finding, not just one screen.")
     listing: bool = flag("--list", "List every code with its title.")
+    issue: bool = flag(
+        "--issue", "Print Markdown for an issue about these findings, or all: versions, programs."
+    )
+    program: str | None = option(
+        "--repro FILE", "Write a small program that shows the cause of a finding; - prints it."
+    )
     skill: bool = flag("--skill", "Print SKILL.md: the loop for an agent, and facts about torch.")
     as_json: bool = flag("--json", "Print the same as JSON.")
 
@@ -57,6 +67,8 @@ class ExplainOptions:
   compilediag explain 1 --all  with every fact
   compilediag explain CD103-rotary    the finding with that key, which is the same over runs
   compilediag explain CD103    the page of a rule: bad code, good code, the fix
+  compilediag explain 1 --issue > issue.md      finding 1 as the text of an issue
+  compilediag explain 1 --repro repro_1.py      a small program with the same cause
   compilediag explain --list   every code
   compilediag explain --skill  what an agent has to know
   compilediag explain 1 --json    the finding, its compiles and its rule, for a program
@@ -72,6 +84,13 @@ def command(options: ExplainOptions) -> None:
     named, where = _split_words(options.words)
     if options.skill:
         write(read_skill())
+    elif options.issue:
+        write(render_issue_of(options.words))
+    elif options.program is not None:
+        repro = extension_points.load(extension_points.COMMANDS["repro"], "--repro")
+        json = ["--json"] if options.as_json else []
+        words = [*options.words, "--output", options.program, *json]
+        repro.main(words, prog_name="compilediag explain --repro", standalone_mode=False)
     elif options.listing and options.as_json:
         from compilediag.views.finding import RulesDocument
 
@@ -123,6 +142,34 @@ def _explain(word: str, where: str | None, options: ExplainOptions) -> str:
         rule = _make_rule_document(finding.rule)
         return format_document(build_finding_document(number, receipt, rule, format_suffix(where)))
     return render_finding(number, finding, receipt, get_render_options(), whole=options.complete)
+
+
+def render_issue_of(words: Sequence[str]) -> str:
+    """Render the text of an issue about the findings that are named, or all of a receipt's.
+
+    Raises:
+        UsageError: there is no such finding.
+    """
+    from compilediag.commands.receipts import load_finding, load_receipt
+    from compilediag.views.lookups import list_main_findings
+    from compilediag.views.summary import render_issue
+
+    named = [word for word in words if names_finding(word)]
+    where, *more = [*(word for word in words if word not in named), None]
+    if more[1:]:
+        raise UsageError(f"--issue {clean(words[0], limit=60)}: the number of a finding, such as 1")
+    found = [load_finding(word, where) for word in named]
+    receipt = found[0][0] if found else load_receipt(where)[1]
+    numbers = [int(finding.id[1:]) for _, finding in found]
+    numbers = numbers or [index for index, _ in list_main_findings(receipt)]
+    programs = dict[int, str]()
+    point = extension_points.SMALL_PROGRAM
+    if extension_points.is_installed(point):
+        build: Callable[[int, Receipt], str] = extension_points.load(point, "--issue")
+        for index in numbers:
+            with contextlib.suppress(ReproImpossible):
+                programs[index] = build(index, receipt)
+    return render_issue(receipt, numbers, programs, root=get_render_options().root)
 
 
 def _make_rule_document(code: str) -> RuleDocument:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 
@@ -12,17 +11,14 @@ import msgspec
 from compilediag import extension_points
 from compilediag.commands.receipts import (
     format_suffix,
-    load_finding,
     load_receipt,
     write_html,
 )
 from compilediag.commands.subcommand import subcommand
 from compilediag.commands.terminal import format_json, get_render_options, write
-from compilediag.errors import ReproImpossible, UsageError
-from compilediag.option_fields import collect_options, flag, names_finding, option, receipt_argument
+from compilediag.errors import UsageError
+from compilediag.option_fields import collect_options, flag, option, receipt_argument
 from compilediag.receipt.file import read_json
-from compilediag.receipt.schema.receipt import Receipt
-from compilediag.views.lookups import list_main_findings
 
 
 @dataclass(frozen=True)
@@ -49,7 +45,7 @@ class Views:
         names = (*collect_options(Views), *_FILES)
         chosen = tuple(n for n in names if getattr(self, n, None) not in (False, None))
         if len(chosen) > 1 and not {*chosen}.isdisjoint(("markdown", "as_json", *_FILES)):
-            more = ", --perfetto, --html, --issue" if hasattr(self, "issue") else ""
+            more = ", --perfetto, --html" if hasattr(self, "perfetto") else ""
             raise UsageError(f"--md, --json{more} are documents of their own; give one alone")
         return chosen or ("",)
 
@@ -67,12 +63,8 @@ class ShowOptions(Views):
     )
     html: str | None = option("--html FILE", "Write the report as one offline page to FILE.")
     open_page: bool = flag("--open", "With --html: open the page in a browser.")
-    issue: str | None = option(
-        "--issue [N]",
-        "Print Markdown for an issue: versions, all findings or finding N, small programs.",
-        is_flag=False,
-        flag_value="",
-    )
+    # Its former place.
+    issue: str | None = option("--issue [N]", "", is_flag=False, flag_value="", hidden=("show",))
 
 
 @subcommand(
@@ -84,7 +76,6 @@ class ShowOptions(Views):
   compilediag show --steps                          where the time of the steps went
   compilediag show --compile-time                   where compile seconds went
   compilediag show --md >> "$GITHUB_STEP_SUMMARY"   for a pull request
-  compilediag show --issue 1 > issue.md             finding 1 as the text of an issue
   compilediag show --perfetto timeline.json         all of it on one timeline
   compilediag show --html report.html --open        one page to look at and to share
 """,
@@ -114,7 +105,10 @@ def command(options: ShowOptions) -> None:
         lines += [f"  note: {screen.clean(note)}" for note in notes]
         write("\n".join(lines) + "\n" + _format_next(f"show{suffix}"))
     elif options.issue is not None:
-        write(_render_issue(options.issue, options.receipt))
+        from compilediag.commands.explain import render_issue_of
+
+        words = [word for word in (options.issue, options.receipt) if word]
+        write(render_issue_of(words))
     else:
         write(render_views(views, options.receipt))
 
@@ -175,31 +169,3 @@ def _render_view(view: str, where: str | None) -> str:
 
 def _format_next(command: str) -> str:
     return f"\n  next: compilediag {command}\n"
-
-
-def _render_issue(number: str, where: str | None) -> str:
-    """Render the text of an issue about finding N; about all of them without a number.
-
-    Raises:
-        UsageError: there is no such finding.
-    """
-    from compilediag.views.summary import render_issue
-
-    if number and not names_finding(number):  # `--issue run`: the word is the receipt
-        if where is not None:
-            raise UsageError(f"--issue {number}: the number of a finding, such as --issue 1")
-        number, where = "", number
-    if number:
-        receipt, finding = load_finding(number, where)
-        numbers = [int(finding.id[1:])]
-    else:
-        _, receipt = load_receipt(where)
-        numbers = [index for index, _ in list_main_findings(receipt)]
-    programs = dict[int, str]()
-    point = extension_points.SMALL_PROGRAM
-    if extension_points.is_installed(point):
-        program_of: Callable[[int, Receipt], str] = extension_points.load(point, "--issue")
-        for index in numbers:
-            with contextlib.suppress(ReproImpossible):
-                programs[index] = program_of(index, receipt)
-    return render_issue(receipt, numbers, programs, root=get_render_options().root)

@@ -220,7 +220,10 @@ def build_finding_document(
     at = find_leading_call(finding) or finding.location
     values = lookups.find_change(finding, receipt)
     following = [finding.next] if finding.next and not suffix else []
-    following += [f"compilediag repro {number}{suffix}", f"compilediag show --timeline{suffix}"]
+    following += [
+        f"compilediag explain {number}{suffix} --repro repro_{number}.py",
+        f"compilediag show --timeline{suffix}",
+    ]
     return FindingDocument(
         schema="compilediag.finding",
         receipt_id=receipt.receipt_id,

@@ -125,7 +125,7 @@ def render_issue(
         else:
             text += part
     if left_out:
-        text += f"\n{left_out} more are left out: `compilediag show --issue N` has finding N.\n"
+        text += f"\n{left_out} more are left out: `compilediag explain N --issue` has finding N.\n"
     return text
 
 

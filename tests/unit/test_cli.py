@@ -212,7 +212,6 @@ def test_commands_of_every_day_come_first(capsys: pytest.CaptureFixture[str]) ->
         "history",
         "analyze",
         "plan",
-        "repro",
         "mcp",
         "doctor",
     ]

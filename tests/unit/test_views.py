@@ -663,18 +663,20 @@ FINDINGS = str(VIEWS / "findings.json")
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("--issue", "2", FINDINGS), 0, "### 2. "),
-        ((FINDINGS, "--issue"), 0, "### 1. "),
-        (("--issue", FINDINGS), 0, "### 1. "),
-        (("--issue", "99", FINDINGS), 2, "and no 99"),
-        (("--issue", "x", FINDINGS), 2, "the number of a finding"),
-        (("--issue", "1", "--md", FINDINGS), 2, "give one"),
+        (("explain", "2", FINDINGS, "--issue"), 0, "### 2. "),
+        (("explain", "--issue", FINDINGS), 0, "### 1. "),
+        (("explain", "99", FINDINGS, "--issue"), 2, "and no 99"),
+        (("explain", "x", FINDINGS, "--issue"), 2, "the number of a finding"),
+        (("show", "--issue", "2", FINDINGS), 0, "### 2. "),
+        (("show", FINDINGS, "--issue"), 0, "### 1. "),
+        (("show", "--issue", FINDINGS), 0, "### 1. "),
+        (("show", "--issue", "1", "--md", FINDINGS), 2, "give one"),
     ],
 )
 def test_the_number_of_an_issue_may_be_left_out(words, code, said, capsys) -> None:
-    """Then all findings are in it; the word after the option may be the receipt. A wrong number is
-    one sentence."""
-    assert cli.main(["show", *words]) == code
+    """Then all findings are in it; a wrong number is one sentence. `show --issue` is its former
+    place."""
+    assert cli.main([*words]) == code
     shown = capsys.readouterr()
     assert said in (shown.err if code else shown.out)
     assert code or ("### 1. " in shown.out) == ("2" not in words)

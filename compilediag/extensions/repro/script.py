@@ -144,7 +144,7 @@ def _build_head(number: int, finding: FindingRecord, assumed: Sequence[str]) -> 
         ("where", _describe_place(finding)),
     ]
     return [
-        f"# Finding {number}, repeated by a small program. Made by `compilediag repro`.",
+        f"# Finding {number}, repeated by a small program. Made by `compilediag explain --repro`.",
         "#",
         "# This is NOT the program that was run: the functions below were written for this script.",
         "# They have the same kind of guard on a variable of the same name, with the same values.",
