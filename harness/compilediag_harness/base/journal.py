@@ -4,9 +4,10 @@ A line is `CRC SEQUENCE JSON`: the crc32 (8 hex digits) covers everything after 
 sequence counts from 0, the JSON is `wire.encode(event)` without its secrets. Each line is one
 `os.write` to an O_APPEND file, so a killed process leaves whole lines and no buffer is lost.
 
-Invariant: nothing here raises, blocks on a lock, or prints. A record that cannot be written is
-counted, and its sequence number is missing from the file: the reader counts the gaps. A record that
-is left out because the file is large enough is counted too, and leaves no gap.
+Invariant: nothing here raises anything of its own, blocks on a lock, or prints. A record that
+cannot be written is counted, and its sequence number is missing from the file: the reader counts
+the gaps. A record that is left out because the file is large enough is counted too, and leaves no
+gap.
 
 This module is loaded in every Python child, also in those that never import torch: it imports
 nothing that the interpreter has not loaded already.
@@ -112,6 +113,10 @@ class Journal:
                 payload = encode(event, shortened=True, convert=redact_fields)
         except Exception as error:
             self._count_dropped(error)
+            from compilediag_harness.base.signal_handlers import is_raised_by_handler
+
+            if is_raised_by_handler(error):
+                raise
             return False
         return self.append(type(event).__name__, payload)
 

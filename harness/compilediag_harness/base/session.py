@@ -19,6 +19,7 @@ from collections.abc import Callable, Generator
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from compilediag_harness.base import process_options
+from compilediag_harness.base.signal_handlers import is_raised_by_handler
 from compilediag_harness.wire import Event, FaultOccurred, clip
 
 Fields = ParamSpec("Fields")
@@ -85,8 +86,10 @@ class Session:
         """Hand one event to the sink; a failing sink costs the event, never the user's run."""
         try:
             self._sink(event)
-        except Exception:
+        except Exception as error:
             self.records_dropped += 1
+            if is_raised_by_handler(error):
+                raise
 
     def replace_sink(self, sink: Callable[[Event], None]) -> Callable[[Event], None]:
         """Replace what receives every event, for work that is none of the program's; returns what
@@ -133,7 +136,13 @@ class Session:
         self.collector_s += time.monotonic() - started
 
     def record_fault(self, where: str, error: BaseException) -> None:
-        """Record a fault of ours; of each source `where` only the first."""
+        """Record a fault of ours; of each source `where` only the first.
+
+        Raises:
+            BaseException: `error`, where a handler of the program's for a signal has raised it.
+        """
+        if is_raised_by_handler(error):
+            raise error
         # Invariant: `where` is one of a few texts, without ids or paths: the set only grows.
         if where in self._faults:
             return

@@ -18,6 +18,7 @@ from statistics import median
 from typing import Any, Protocol
 
 from compilediag_harness.base.dropped_call import DroppedCall
+from compilediag_harness.base.signal_handlers import is_raised_by_handler
 
 
 class Listener(Protocol):
@@ -87,7 +88,7 @@ class _Reading:
                     at = frame.f_lasti if self._kind and alone else None if alone else -1
                     return _make_call(self._original.__get__(instance, owner), receivers, at, began)
             except Exception as error:  # nothing of ours may reach the program
-                _faults[:] = [error]
+                _keep_fault(error)
         return self._original.__get__(instance, owner)
 
 
@@ -104,14 +105,20 @@ def _make_call(original: Any, receivers: Receivers, at: int | None, began: float
             seconds = max(0.0, ended - started - (_unread_s or 0.0)) if alone else None
             for listener, read in receivers:
                 listener.end_read(read, seconds, noting_s + _clock() - ended)
-        except Exception as error:  # nothing of ours may reach the program
-            _faults[:] = [error]
+        except Exception as error:
+            _keep_fault(error)
 
     call = DroppedCall(original)
     call.tell_end(end)
     started = _clock()
     noting_s = started - began
     return call
+
+
+def _keep_fault(error: Exception) -> None:
+    if is_raised_by_handler(error):
+        raise error
+    _faults[:] = [error]
 
 
 class _Unread:

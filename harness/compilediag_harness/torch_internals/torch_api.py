@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, cast
 
 from compilediag_harness.base.dropped_call import DroppedCall
 from compilediag_harness.base.hidden_frame import hide_own_frame
+from compilediag_harness.base.signal_handlers import is_raised_by_handler
 from compilediag_harness.torch_internals.dynamo_skip import make_stand_in
 from compilediag_harness.torch_internals.torch_names import get_imported, lookup
 
@@ -164,8 +165,9 @@ def wrap_backward(torch_module: Any, begin: Callable[[], Any], end: Callable[[An
                 begun, thread = begin(), threading.get_ident()
                 _engine_runs[thread] = _engine_runs.get(thread, 0) + 1
                 run.tell_end(functools.partial(end_run, thread, begun))
-            except Exception:  # nothing of ours may reach the program
-                pass
+            except Exception as error:  # nothing of ours may reach the program
+                if is_raised_by_handler(error):
+                    raise
             return run
 
     def end_run(thread: int, begun: Any) -> None:
@@ -174,8 +176,9 @@ def wrap_backward(torch_module: Any, begin: Callable[[], Any], end: Callable[[An
             if others:
                 _engine_runs[thread] = others
             end(begun)
-        except Exception:
-            pass
+        except Exception as error:
+            if is_raised_by_handler(error):
+                raise
 
     variable._execution_engine = Engine()
 

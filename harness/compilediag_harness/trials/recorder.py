@@ -79,9 +79,10 @@ class Recorder:
         try:
             pending = self._digester.begin(value)
         except Exception as error:  # without memory for a digest the program may still have enough
-            pending = PendingDigest(f"{NOT_COMPARED}{type(error).__name__}")
+            self._add(place, PendingDigest(f"{NOT_COMPARED}{type(error).__name__}"))
             self._session.record_fault("recorder: a digest", error)
-        self._add(place, pending)
+        else:
+            self._add(place, pending)
 
     def record_error(self, place: Location, error: BaseException | None) -> None:
         """Record a call that raised, or whose result could not be seen (None)."""
