@@ -24,7 +24,7 @@ from compilediag.certify.values import is_rounding
 from compilediag.receipt.schema.compiles import ProofFigure
 from compilediag.rules.make_finding import format_count, shorten
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import CallVaried, Location
+from compilediag_harness.wire import NO_TIME_LEFT, CallVaried, Location
 
 AS_IT_WAS = "as it was"
 _SIZE = re.compile(r"size (\d+) → ")
@@ -90,6 +90,9 @@ def check_other_inputs(
     )
     outcome: Outcome = "holds"
     sentence = f"{format_count(len(covered), 'varied call')}: all equal"
+    texts = [text for end in ends for text in end.left_out if NO_TIME_LEFT in text]
+    if texts and covered:
+        sentence += f"; left out: {texts[-1]}"
     if tally.different:
         outcome, sentence = "fails", min(tally.different)
     elif tally.without_gradients or tally.moved:

@@ -165,7 +165,7 @@ def test_a_program_that_does_not_end_is_not_decided(folder: Path) -> None:
     (folder / "train.py").write_text(endless)
     code, document = certify("--timeout", "30", "--", "train.py")
     assert code == 4, document
-    assert "time limit" in str(document["reason"])
+    assert "--timeout S" in str(document["reason"])
 
 
 def test_interrupted_leaves_nothing(folder: Path) -> None:

@@ -491,12 +491,15 @@ def test_the_limit_of_seconds_holds(forking, monkeypatch):
     assert "takes too long" in ended[0].left_out[-1]
 
 
-def test_ctrl_c_leaves_out_what_is_to_come(forking, monkeypatch):
-    """The process itself goes on to its end; what it does at Ctrl-C is as it was."""
+@pytest.mark.parametrize(
+    ("number", "why"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "the time limit of the run")]
+)
+def test_a_signal_leaves_out_what_is_to_come(number, why, forking, monkeypatch):
+    """The process itself goes on to its end; what it does at the signal is as it was."""
     real = forked._wait
 
     def wait(child, deadline):
-        timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+        timer = threading.Timer(0.5, os.kill, (os.getpid(), number))
         timer.start()
         try:
             return real(child, deadline)
@@ -504,15 +507,15 @@ def test_ctrl_c_leaves_out_what_is_to_come(forking, monkeypatch):
             timer.cancel()
 
     monkeypatch.setattr(forked, "_wait", wait)
-    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    handler = signal.signal(number, signal.SIG_IGN)
     try:
         made, ended, _ = vary(call_with(wait_in_fork, (torch.ones(5, 2),)))
-        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+        assert signal.getsignal(number) == signal.SIG_IGN
     finally:
-        signal.signal(signal.SIGINT, handler)
+        signal.signal(number, handler)
     assert not made
-    assert ended[0].interrupted
-    assert ended[0].left_out[-1].endswith(": Ctrl-C")
+    assert (ended[0].interrupted, ended[0].timed_out) == (why == "Ctrl-C", why != "Ctrl-C")
+    assert ended[0].left_out[-1].endswith(f": {why}")
 
 
 def test_ctrl_c_ends_the_calls_without_a_fork_too(monkeypatch, tmp_path):

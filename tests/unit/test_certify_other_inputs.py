@@ -8,7 +8,7 @@ import pytest
 from compilediag.certify.calls import compare_calls
 from compilediag.certify.other_inputs import check_other_inputs, find_boundary
 from compilediag.certify.points import ExecutedState, JudgedPoint
-from compilediag_harness.wire import CallersSeen, Location, VaryingEnded
+from compilediag_harness.wire import NO_TIME_LEFT, CallersSeen, Location, VaryingEnded
 from tests.support.certified_states import FILE, calls, digest, state, varied
 from tests.support.timelines import WHERE
 
@@ -165,6 +165,15 @@ def test_what_ctrl_c_left_out_is_not_decided() -> None:
     point = judge(state(SAME, SIZE), state(SAME, SIZE, varying_ends=ends))
     assert point.outcome == "undecided"
     assert point.sentence == "1 varied call: all equal, the others were left out by Ctrl-C"
+
+
+def test_calls_for_which_no_time_was_left_are_said_beside_those_that_are_equal() -> None:
+    ends = (VaryingEnded(9.0, 1.0, (f"8 of 25 calls, {NO_TIME_LEFT} in 10 s",)),)
+    point = judge(state(SAME, SIZE), state(SAME, SIZE, varying_ends=ends))
+    assert point.outcome == "holds"
+    assert point.sentence == (
+        "1 varied call: all equal; left out: 8 of 25 calls, for which no time was left in 10 s"
+    )
 
 
 def test_who_wants_no_varied_calls_is_told_so() -> None:

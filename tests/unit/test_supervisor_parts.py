@@ -25,6 +25,7 @@ from compilediag_harness.wire import VaryingEnded
 
 SCRIPT = Target("script", ("python", "x.py"), "x", script="x.py")
 VARIED = ProcessJournal("10", (VaryingEnded(1.0, 1.0, (), interrupted=True),))
+LIMITED = ProcessJournal("10", (VaryingEnded(1.0, 1.0, (), timed_out=True),))
 """Of a program that was over when Ctrl-C came."""
 PROGRAM = Target("program", ("torchrun", "x.py"), "torchrun")
 
@@ -269,6 +270,7 @@ def test_a_fork_goes_on_with_the_clock_of_its_parent() -> None:
         (ended(137), [], "failed", "exit code 137, which a shell uses for SIGKILL (signal 9)"),
         (ended(0, interrupts=1), [], "interrupted", "Ctrl-C"),
         (ended(0, interrupts=1), [VARIED], "complete", None),
+        (ended(0, timed_out=True), [LIMITED], "complete", None),
         (ended(-2), [], "interrupted", "SIGINT (signal 2)"),
         (ended(0), [journal(10, "ValueError: handled\n\n")], "complete", None),
         (

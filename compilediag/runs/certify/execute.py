@@ -127,8 +127,9 @@ class Pair:
             raise KeyboardInterrupt
         if trial.observed is None:
             raise UsageError(f"{what}: {trial.problem}")
-        if trial.timed_out:
-            self.problems.append(f"{what} was ended at its time limit of {limit_s or 0:g} s")
+        if trial.timed_out and trial.problem is not None:
+            more = "--timeout S allows more (with empty caches everything is compiled anew)"
+            self.problems.append(f"{what} had not ended after {limit_s or 0:.0f} s: {more}")
         seen = trial.observed.timeline.trial_applied
         for applied in seen:
             if applied.problem == NO_SUCH_OPTION:
@@ -285,7 +286,9 @@ def execute_both(
         return old, pair.execute(what, new=True), why or ""
     new = pair.execute(what, new=True)
     old = load_state(recorded, pair.program.words)
-    if new.problem is not None and old.problem is None:  # a port, a full disk, no input today?
+    if pair.problems:
+        why = None  # nothing could be decided
+    elif new.problem is not None and old.problem is None:  # a port, a full disk, no input today?
         why = "the new state does not end well, and the old one may not either by now"
     else:
         why = find_other_environment(old, new)

@@ -195,8 +195,9 @@ def infer_exit_status(
     end of the text log, used where no process left a traceback; `lost`: records were lost, so that
     the receipt covers only a part of the run."""
     status: Status = "failed"
-    interrupted = ended.timed_out or ended.returncode == -signal.SIGINT
-    interrupted = interrupted or (ended.interrupts and not _was_over(journals))
+    interrupted = ended.returncode == -signal.SIGINT
+    if ended.timed_out or ended.interrupts:
+        interrupted = interrupted or not _was_over(journals)
     if ended.returncode < 0 and (ended.timed_out or not interrupted):
         status = "killed"
     elif interrupted:
@@ -209,9 +210,11 @@ def infer_exit_status(
 
 
 def _was_over(journals: Sequence[ProcessJournal]) -> bool:
-    """True if Ctrl-C came when the program had ended, and calls with other inputs were made."""
-    events = (event for journal in journals for event in journal.events)
-    return any(isinstance(event, wire.VaryingEnded) and event.interrupted for event in events)
+    """True if Ctrl-C or the time limit came when the program had ended, and calls with other inputs
+    were made."""
+    events = [event for journal in journals for event in journal.events]
+    ends = [event for event in events if isinstance(event, wire.VaryingEnded)]
+    return any(end.interrupted or end.timed_out for end in ends)
 
 
 def _describe_stop(ended: ExitInfo, timeout_s: float | None) -> str | None:

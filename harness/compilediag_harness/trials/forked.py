@@ -23,9 +23,31 @@ WAIT_S = 0.01
 """Between two looks at whether the work has ended."""
 
 TOO_LONG = "it takes too long"
-INTERRUPTED = "Ctrl-C"
+INTERRUPTED, TIMED_OUT = "Ctrl-C", "the time limit of the run"
+ENDED_FROM_OUTSIDE = (TOO_LONG, INTERRUPTED, TIMED_OUT)
 
 Send = Callable[[Any], object]
+
+
+class TimeLimit(KeyboardInterrupt):
+    """The run has reached its time limit: SIGTERM came."""
+
+
+@contextlib.contextmanager
+def end_at_signals() -> Generator[None]:
+    """Let Ctrl-C and SIGTERM end a block by KeyboardInterrupt, whatever they are to the program."""
+
+    def end_at_limit(_signum: int, _frame: object) -> NoReturn:
+        raise TimeLimit
+
+    interrupt = replace_action(signal.SIGINT, signal.default_int_handler)
+    with interrupt, replace_action(signal.SIGTERM, end_at_limit):
+        yield
+
+
+def describe_interrupt(error: KeyboardInterrupt) -> str:
+    """Describe what has ended the work: `INTERRUPTED` or `TIMED_OUT`."""
+    return TIMED_OUT if isinstance(error, TimeLimit) else INTERRUPTED
 
 
 def can_fork(torch: Any, file: str) -> bool:
@@ -40,8 +62,8 @@ def can_fork(torch: Any, file: str) -> bool:
             send(torch.ones((), device="cpu", requires_grad=True).backward())
 
     made, problem = run_in_fork(run_backward, file, GRACE_S)
-    if problem == INTERRUPTED:
-        raise KeyboardInterrupt
+    if problem in (INTERRUPTED, TIMED_OUT):
+        raise TimeLimit if problem == TIMED_OUT else KeyboardInterrupt
     return bool(made)
 
 
@@ -85,12 +107,12 @@ def _wait(child: int, deadline: float) -> str | None:
             while not ended and time.monotonic() < deadline:
                 ended, status = os.waitpid(child, os.WNOHANG)
                 time.sleep(0 if ended else WAIT_S)
-        except KeyboardInterrupt:
-            problem = INTERRUPTED
+        except KeyboardInterrupt as error:
+            problem = describe_interrupt(error)
         if not ended:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
-        if not ended or problem == INTERRUPTED:
+        if not ended or problem != TOO_LONG:
             return problem
     code = os.waitstatus_to_exitcode(status)
     ending = f"signal {-code}" if code < 0 else f"exit code {code}"
@@ -115,7 +137,9 @@ def _run_child(work: Callable[[Send], None], send: Send, limit_s: float) -> NoRe
     done: list[bool] = []
     try:
         _limit_child(limit_s)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to both
+        # A terminal sends the first to both, a supervisor the second.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
         def run() -> None:
             work(send)

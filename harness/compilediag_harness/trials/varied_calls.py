@@ -11,7 +11,6 @@ import contextlib
 import itertools
 import random
 import shutil
-import signal
 import sys
 import tempfile
 import time
@@ -37,7 +36,14 @@ from compilediag_harness.trials.kept_calls import (
     is_tensor,
 )
 from compilediag_harness.trials.variations import AS_IT_WAS, Variation, list_variations
-from compilediag_harness.wire import CallVaried, Event, FaultOccurred, VaryingEnded, clip
+from compilediag_harness.wire import (
+    NO_TIME_LEFT,
+    CallVaried,
+    Event,
+    FaultOccurred,
+    VaryingEnded,
+    clip,
+)
 
 SEED = 0
 MAX_REASON = 300
@@ -81,8 +87,7 @@ def vary_calls(session: Session, torch: Any, keeper: CallKeeper, vary_s: float, 
             left_out[f"every call: {reason}"] = None
         else:
             varier = _Varier(torch, keeper, t, limit_s, compile_s)
-            # Ctrl-C ends them, whatever it was to the program, which is over.
-            with forked.replace_action(signal.SIGINT, signal.default_int_handler):
+            with forked.end_at_signals():  # the program itself is over
                 messages, problem = _run(session, varier, torch, folder, limit_s)
             for message in _note_end(messages, problem):
                 if isinstance(message, Event):
@@ -93,7 +98,8 @@ def vary_calls(session: Session, torch: Any, keeper: CallKeeper, vary_s: float, 
         session.replace_sink(sink)
         shutil.rmtree(folder, ignore_errors=True)
     seconds = time.monotonic() - began
-    session.emit(VaryingEnded(t, seconds, tuple(left_out), problem == forked.INTERRUPTED))
+    ended_by = (problem == forked.INTERRUPTED, problem == forked.TIMED_OUT)
+    session.emit(VaryingEnded(t, seconds, tuple(left_out), *ended_by))
     return reason is None and torch_replay.find_device_problem(torch) is not None
 
 
@@ -122,8 +128,8 @@ def _run(
                 return forked.run_in_fork(make_calls, f"{folder}/messages", limit_s)
         with forked.hide_output():
             make_calls(messages.append)
-    except KeyboardInterrupt:
-        return messages, forked.INTERRUPTED
+    except KeyboardInterrupt as error:
+        return messages, forked.describe_interrupt(error)
     return messages, torch_replay.find_device_problem(torch)
 
 
@@ -135,7 +141,7 @@ def _note_end(messages: list[Any], problem: str | None) -> list[Any]:
         last, what = next(made, None), "every call"
         if last is not None:
             what = f"what comes after {last.function.function} ({last.call}), {last.variation}"
-            if last.raised == _BEGUN and problem not in (forked.TOO_LONG, forked.INTERRUPTED):
+            if last.raised == _BEGUN and problem not in forked.ENDED_FROM_OUTSIDE:
                 noted.append(replace(last, raised=problem))
         noted.append(f"{what}: {problem}")
     return noted
@@ -168,7 +174,7 @@ class _Varier:
                 needed = self._compile_s / len(kept) if varied.variation.own_backend else 0.0
                 if time.monotonic() + needed > deadline:
                     left = f"{len(calls) - number} of {len(calls)} calls"
-                    send(f"{left}, for which no time was left in {self._limit_s:.0f} s")
+                    send(f"{left}, {NO_TIME_LEFT} in {self._limit_s:.0f} s")
                     break
                 if varied.kind in failed:
                     continue

@@ -159,6 +159,10 @@ class CallVaried(Event):
     given_digests: tuple[CallDigest, ...] = ()
 
 
+NO_TIME_LEFT = "for which no time was left"
+"""In a sentence of what was left out: it begins with the number of calls."""
+
+
 @event
 class VaryingEnded(Event):
     """End of the varied calls of the process."""
@@ -168,3 +172,5 @@ class VaryingEnded(Event):
     """What was not called again or not varied, and why."""
     interrupted: bool = False
     """Ctrl-C left out what was to come; the program itself was over."""
+    timed_out: bool = False
+    """The same for the time limit of the whole run."""
