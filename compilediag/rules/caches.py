@@ -9,7 +9,7 @@ from typing import NamedTuple
 from compilediag.diagnosis.codes import Severity
 from compilediag.diagnosis.figures.compile_costs import classify_phase
 from compilediag.diagnosis.findings import Finding, Rule
-from compilediag.rules.make_finding import format_more, make_finding, pick
+from compilediag.rules.make_finding import format_more, make_finding, pick, shorten
 from compilediag.timeline.compiles import ProcessCaches
 from compilediag.timeline.timeline import Compile, CompileId, Timeline
 from compilediag_harness.wire import (
@@ -65,8 +65,8 @@ REASONS = (
         "autocast",
         r"_enter_autocast|_exit_autocast",
         "autocast inside the compiled code",
-        "enter torch.autocast around the call of the compiled function, not inside it",
-        caveat="the whole call runs under autocast then",
+        "leave it; or, where all of the call may run under it, enter torch.autocast around the "
+        "call of the compiled function",
     ),
     Reason(
         "checkpoint_policy",
@@ -125,7 +125,7 @@ _UNKNOWN = Reason(
     "unknown",
     "",
     "torch refuses to cache the graph",
-    "no change is known: torch's reason names what its cache refuses",
+    "no change is known; torch says: {said}",
 )
 
 
@@ -153,7 +153,7 @@ def find_bypasses(timeline: Timeline) -> Iterable[Finding]:
             groups.setdefault((reason, said if reason is _UNKNOWN else ""), []).append(
                 (part, lookup)
             )
-    for (reason, _), pairs in groups.items():
+    for (reason, said), pairs in groups.items():
         lookups = [lookup for _, lookup in pairs]
         everything = any(lookup.cache == FX_GRAPH for lookup in lookups)  # the compiled graph too
         compiles = _list_compiles(timeline, pairs)
@@ -164,7 +164,7 @@ def find_bypasses(timeline: Timeline) -> Iterable[Finding]:
             "CD611",
             f"{reason.title}: every start {'compiles' if everything else 'traces'} "
             f"{_format_functions(compiles)} again",
-            reason.fix,
+            reason.fix.replace("{said}", shorten(said, 150) or "nothing about why"),
             caveat=reason.caveat,
             location=_find_location(compiles),
             severity="warning" if operations >= LARGE_OPS and not reason.chosen else "info",
@@ -247,8 +247,8 @@ _HALVES: Mapping[str, tuple[str, str, Severity | None]] = {
     ),
     "not_saved": (
         "{whom} is traced at every start: its backward never runs, so it gets no cache entry",
-        "call it under torch.no_grad() where no gradient is needed",
-        None,
+        "where it is called for values alone, call it under torch.no_grad(); else leave it",
+        "info",
     ),
     "traced_again": (
         "{whom} was traced again, and the resulting graphs were in the cache",

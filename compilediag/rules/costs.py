@@ -85,14 +85,15 @@ def find_restarts(timeline: Timeline) -> Iterable[Finding]:
         if whole is None or seconds.restarted < max(RESTARTS_WORTH_S, RESTARTS * seconds.total):
             continue
         reasons = Counter(text for event in compiles_of[frame] for text in event.restart_reasons)
-        times = format_count(sum(reasons.values()), "reason")
+        times = format_count(sum(reasons.values()), "reason") if reasons else "torch says not why"
         yield make_finding(
             timeline,
             "CD602",
             f"{frame.function} was traced again from its beginning: {seconds.restarted:.1f} s of "
             f"{seconds.total:.1f} s, {times}",
-            "remove what torch names as the reasons, or move what is above it into a function of "
-            "its own that is compiled alone: each time torch traces all above it once more",
+            f"{'remove what torch names as the reasons, or ' * bool(reasons)}move what is above it "
+            "into a function of its own that is compiled alone: each time torch traces all above "
+            "it once more",
             location=frame,
             count=len(compiles_of[frame]),
             steps=(event.step for event in compiles_of[frame]),

@@ -149,12 +149,13 @@ def diagnose(timeline: Timeline, rules: Sequence[Rule] = ALL_RULES) -> Diagnosis
         costs[root] += costs[n]
     # What a screen shows one by one has the first numbers, then what follows from it, doubt about
     # the evidence, which the verdict names, what has not happened yet, and notes; else what is
-    # wrong, then by seconds, those of what follows included, severity, and rules.
+    # wrong, what stays broken, then by seconds, those of what follows included, and severity.
     order = sorted(
         range(len(known)),
         key=lambda n: (
             *(known[n].severity == "info", known[n].rule in OUTLOOK, known[n].rule in BLIND),
             known[n].rule not in WRONG,
+            known[n].severity != "error" or known[n].rule in LIMIT,  # after what fills it
             n in roots,
             known[n].rule == COMBINATION,  # what makes its values change comes first
             -costs[n],

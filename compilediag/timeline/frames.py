@@ -42,6 +42,8 @@ class BreakSite(wire.Location):
     """Reports, repeats included."""
     compile_ids: tuple[str, ...]
     first_step: int
+    attempts: frozenset[CompileId] = frozenset()
+    """The compiles that met it; a restart belongs to its compile."""
     processes: tuple[int, ...] = ()
     """Indexes of the processes that reported it, ascending."""
     entered_at: wire.UserCall | None = None
@@ -85,6 +87,7 @@ def collect_breaks(
             count=len(reports),
             compile_ids=tuple(dict.fromkeys(event.compile_id for _, _, event in reports)),
             first_step=first.step,
+            attempts=frozenset(ids),
             processes=tuple(dict.fromkeys(process for process, _, _ in reports)),
             entered_at=call,
             entered_from=thread,

@@ -16,8 +16,9 @@ def choose_command(receipt: Receipt, suffix: str, *, changed: bool = False) -> s
     receipt again, such as a blank and its path. `changed`: there is a recorded run of the same
     command line with other sources, with which nothing compared its results yet."""
     chosen, target = lookups.list_main_findings(receipt), lookups.format_target(receipt)
+    certificate: dict[str, Any] = receipt.extensions.get("certificate", {})
     if receipt.status == "interrupted" and not chosen and target != lookups.UNKNOWN_TARGET:
-        return f"run {target}"
+        return f"certify -- {target}" if certificate else f"run {target}"
     blind = [finding.rule for finding in receipt.findings if finding.rule in BLIND]
     if receipt.verdict == "blind" and not chosen:
         shown = list_trainer_figures(receipt) or is_training_alone(receipt)
@@ -25,7 +26,6 @@ def choose_command(receipt: Receipt, suffix: str, *, changed: bool = False) -> s
         return f"show --steps{suffix}" if shown else command
     if not chosen:
         whole = receipt.verdict == "clean" and receipt.status == "complete"
-        certificate: dict[str, Any] = receipt.extensions.get("certificate", {})
         # A change, or the new state of a certificate that is not proved.
         changed = changed or certificate.get("verdict", "proved") != "proved"
         if whole and target != lookups.UNKNOWN_TARGET and changed:

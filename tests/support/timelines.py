@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from compilediag.timeline.compiles import CompileId
 from compilediag.timeline.frames import collect_frames
 from compilediag.timeline.timeline import BreakSite, Compile, Process, Recompile, TextLog, Timeline
 from compilediag_harness.wire import (
@@ -110,7 +111,8 @@ def site(
 ) -> BreakSite:
     """A break where torch named it."""
     told = {"text": text, "count": count, "compile_ids": compile_ids, "first_step": 0}
-    return BreakSite(file, line, function, **told)
+    attempts = frozenset(CompileId(0, 0, name.partition("_")[0]) for name in compile_ids)
+    return BreakSite(file, line, function, **told, attempts=attempts)
 
 
 def hazards(

@@ -269,7 +269,7 @@ AGAIN = looked("fx_graph", "miss", key="f1")
         # The entry without its graphs; the graphs without the entry, written now or never.
         ((looked("aot_autograd", "miss", status="hit"), AGAIN), [("dangling", "warning")]),
         ((MISS, HIT, WRITTEN), [("traced_again", "info")]),
-        ((MISS, HIT), [("not_saved", "warning")]),
+        ((MISS, HIT), [("not_saved", "info")]),
         # Both missed, both hit, or the graph is one that this process made itself.
         ((MISS, AGAIN, WRITTEN), []),
         ((replace(HIT, within="aot_autograd"), looked("aot_autograd", "hit")), []),

@@ -67,13 +67,8 @@ _NAME = re.compile(r"[^\W\d]\w*")
 
 def find_behind_breaks(timeline: Timeline) -> BehindBreaks:
     """Find the break behind each frame, taking compiles in their time order."""
-    # The break that a compile met, the last of several; a restart belongs to its compile.
-    sites = {
-        (process, compile_id.partition("_")[0]): site.at
-        for site in timeline.breaks
-        for process in site.processes
-        for compile_id in site.compile_ids
-    }
+    # The break that a compile met, the last of several.
+    sites = {attempt: site.at for site in timeline.breaks for attempt in site.attempts}
     broken: dict[Hashable, tuple[BreakLine, CompileId]] = {}
     behind: dict[FrameId, tuple[BreakLine, CompileId]] = {}
     breaks: dict[CompileId, BreakLine] = {}
@@ -93,7 +88,7 @@ def find_behind_breaks(timeline: Timeline) -> BehindBreaks:
             behind.setdefault(event.key, before)
         if before is not None and event.key in behind:
             breaks[event.id], above[event.id] = behind[event.key]
-        site = sites.get((event.process, event.compile_id))
+        site = sites.get(event.id)
         if site is not None:
             broke.add(event.id)
             broken[(*thread, (event.frame.file, whole))] = site, event.id

@@ -61,6 +61,10 @@ _CONTEXT = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _HINT = re.compile(r"^ {2}Hint: (?P<text>[^\n]{0,4096})", re.MULTILINE)
+_GENERAL_HINT = re.compile(
+    r"It may be possible|Your code may|This (is likely|graph break)|Please |See |.*_dynamo\.config"
+)
+"""Of hints that torch gives about many breaks, or about an option."""
 _OPTION = re.compile(
     # One hint of torch's leaves out the module of the options.
     r"torch\._dynamo\.(?:config\.)?(\w{1,80})`?\s?(?:=|to)\s?`?(True|False)\b"
@@ -133,6 +137,8 @@ class BreakReport:
     """The function, operator or type that torch could not trace, where its text names it."""
     options: tuple[tuple[str, str], ...]
     """Options of Dynamo's configuration that torch's hints want set: ("allow_rnn", "True")."""
+    hints: tuple[str, ...]
+    """torch's hints about this very break, options apart."""
     stack: tuple[Location, ...]
     """The user's stack, outermost first; empty when torch suppressed it."""
 
@@ -158,7 +164,7 @@ def read_break(text: str) -> BreakReport:
     category = _find_category(own_id, title, explanation, context)
     code = load_categories().consequences.get(own_id or "") or CODES[category]
     failed = _SKIP_HEAD.match(text) is not None or reason.startswith("Failed to handle")
-    hints = (match["text"] for match in _HINT.finditer(cause))
+    hints = [match["text"] for match in _HINT.finditer(cause)]
     return BreakReport(
         site=_find_site(text, stack),
         gb_ids=ids if own_id else (),
@@ -172,6 +178,7 @@ def read_break(text: str) -> BreakReport:
         c_extension=_find_c_extension(category, explanation, context),
         callee=_find_callee(explanation, context),
         options=tuple(dict.fromkeys(pair for hint in hints for pair in _OPTION.findall(hint))),
+        hints=tuple(hint.strip() for hint in hints if not _GENERAL_HINT.match(hint)),
         stack=stack,
     )
 

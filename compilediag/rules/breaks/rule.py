@@ -37,7 +37,7 @@ from compilediag.rules.make_finding import (
 )
 from compilediag.rules.recompiles import TEMPORARY
 from compilediag.rules.rule import Absorption, Analysis, AnalysisRule, list_compile_ids
-from compilediag.timeline.compiles import CompileId
+from compilediag.timeline.compiles import Compile, CompileId
 from compilediag.timeline.frames import BreakLine
 from compilediag.timeline.ownership import Ownership, classify_ownership
 from compilediag.timeline.timeline import BreakSite, Frame, Timeline
@@ -93,26 +93,20 @@ def find_breaks(analysis: Analysis) -> Iterable[Finding]:
 
 def read_break_sites(timeline: Timeline) -> Iterable[ReportedBreak]:
     """Read every break site with its report and the frames in which torch met it."""
-    compiles, frames = timeline.compiles, timeline.frames  # a run may have thousands of each
-    attempts: dict[str, list[int]] = {}
-    for at, event in enumerate(compiles):
+    frames = timeline.frames  # a run may have thousands
+    attempts: dict[CompileId, list[Compile]] = {}
+    for event in timeline.compiles:
         if event.forward:
             # A restart of a compile ("0/0_1") belongs to the compile.
-            attempts.setdefault(event.compile_id.partition("_")[0], []).append(at)
+            whole = event.id._replace(compile_id=event.compile_id.partition("_")[0])
+            attempts.setdefault(whole, []).append(event)
     order = {frame.key: at for at, frame in enumerate(frames)}
     resumed: dict[tuple[str, str], list[Frame]] = {}
     for frame in frames:
         resumed.setdefault((frame.where.file, frame.where.function), []).append(frame)
     for site in timeline.breaks:
         report = read_break(site.text)
-        # Ids repeat over processes and resets: the frame must also be part of the user's stack.
-        files = {"", site.file, *(line.file for line in report.stack)} if report.stack else None
-        ids = {compile_id.partition("_")[0] for compile_id in site.compile_ids}
-        met = [
-            compiles[at]
-            for at in sorted(at for compile_id in ids for at in attempts.get(compile_id, ()))
-            if files is None or compiles[at].frame.file in files
-        ]
+        met = [event for key in sorted(site.attempts) for event in attempts.get(key, ())]
         reason = next((event.fail_reason for event in met if event.fail_reason), None)
         if reason is not None and (not report.title or report.title.startswith("Graph break: ")):
             # 2.7 logs the place of a skipped frame without the reason; its metrics row has it.
@@ -254,7 +248,8 @@ ABSORBS = (
 FIXES = {
     "CD201": Advice(
         "compute both sides and choose with torch.where; or branch with torch.cond",
-        "torch.where computes both sides; torch.cond needs functions without side effects",
+        "torch.where computes both sides; torch.cond needs functions without side effects, and "
+        "torch 2.13 caches no graph with it",
     ),
     "CD202": Advice(
         "keep the value a tensor; or read it after the compiled function",
@@ -313,6 +308,8 @@ PLAIN_BOOL = Advice(
 _SYMBOLIC_BOOL = re.compile(r"argument '(\w{1,80})' must be bool, not SymBool")
 _BY_THE_CALLER = frozenset(("CD205", "CD208", "CD209", "CD290"))
 """Codes of what the caller passes or sets up: the advice holds whoever has the line."""
+_OF_MANY_KINDS = frozenset(("CD205", "CD207", "CD208", "CD209", "CD210", "CD214", "CD290"))
+"""Codes of breaks of many kinds: torch knows better what each needs, where it gives a hint."""
 
 EXPLICIT = Advice(
     "accept it; or remove the call; or move it to the edge of the compiled function",
@@ -328,6 +325,8 @@ HINTED = Advice(
     f"{{before}}set {DYNAMO}.{{option}}, as torch's own hint says",
     "holds for every compiled function; torch supports it only in part",
 )
+UNROLLED = "torch unrolls it over the time steps then: each length is a graph of its own; "
+"""For `allow_rnn`: `one_layer_rnn` of torch/_decomp/decompositions.py loops in Python."""
 WITHIN_PACKAGE = Advice("accept it: the line is a package's, and so is what calls it")
 
 
@@ -345,7 +344,10 @@ def _choose_advice(
         return advice
     # Of an operator that torch leaves out unless told, nothing else is known to help.
     before = "" if advice == FIXES["CD210"] else f"{advice.fix}; or "
-    return HINTED.fill(before=before, option=hinted)
+    advice = HINTED.fill(before=before, option=hinted)
+    if "allow_rnn" in hinted:
+        advice = advice._replace(caveat=f"{UNROLLED}{advice.caveat}")
+    return advice
 
 
 def _choose_edit(report: BreakReport, *, in_package: bool, call: UserCall | None) -> Advice:
@@ -362,6 +364,10 @@ def _choose_edit(report: BreakReport, *, in_package: bool, call: UserCall | None
     why = "" if report.callee is None else report.callee.why or ""
     if code == "CD204" and why.startswith(AS_WRAPPED):
         return WRAPPED.fill(when=_WHEN if "lr_scheduler" in why else "")
+    if code in _OF_MANY_KINDS and report.hints:
+        # A hint of several lines is several, of which the later ones begin in lower case.
+        text = re.sub(r"\.? \| (?=[a-z`])", " ", " | ".join(report.hints))
+        return Advice(f"torch's hint: {text.rstrip('.').replace(' | ', ' or: ')}")
     return FIXES[code].fill(it="it" if report.callee is None else f"`{report.callee.name}`")
 
 

@@ -48,8 +48,9 @@ from compilediag_harness.wire import (
     WriteProtection,
 )
 
-LIMIT_TIMES, LIMIT_EXTRA_S = 4.0, 60.0
-"""The new state may take so many times what the old one took, and so many seconds beside."""
+LIMIT_TIMES, LIMIT_EXTRA_S, LIMIT_COMPILE_S = 4.0, 60.0, 60.0
+"""The new state may take so many times what the old one took, so many seconds beside, and so many
+for each compile: the caches are empty, as they may not have been then."""
 
 MAX_RECENT = 10_000
 """Files changed since the recorded run; with more it is executed again."""
@@ -277,7 +278,8 @@ def execute_both(
         pair.seed, pair.hash_seed = recorded.recording.seed, recorded.recording.hash_seed
         pair.recent, pair.made = _list_recent(recorded)
         wall_s = getattr(recorded.receipt.goodput, "wall_s", None) or 0.0
-        pair.limit_s = LIMIT_TIMES * wall_s + LIMIT_EXTRA_S
+        compile_s = LIMIT_COMPILE_S * recorded.receipt.compile.compiles
+        pair.limit_s = LIMIT_TIMES * wall_s + LIMIT_EXTRA_S + compile_s
         why = explain_other_conditions(recorded, pair.program.variables)
         why = why or ("many files have changed since" if len(pair.recent) > MAX_RECENT else None)
     if recorded is None or why is not None:

@@ -99,7 +99,8 @@ class CertifyOptions:
     keep_caches: bool = flag("--keep-caches", "Use the existing compile caches, not empty ones.")
     timeout_s: float | None = option(
         "--timeout S",
-        "End each execution after S seconds; default: 4 times the old state's, and a minute.",
+        "End each execution after S seconds; default: 4 times the old state's, a minute, and one "
+        "for each compile.",
         type=float,
         check=check_positive,
     )

@@ -52,8 +52,8 @@ def _wait_for_drop(end: Callable[[], None]) -> Generator[None, None, object]:
 
 
 def _raise_in_program(raised: BaseException) -> object:
-    """What has the exception of a handler raised where it is dropped; where that cannot be, what
-    has no effect."""
+    """Make an object at whose drop the exception of a handler is raised; where that cannot be, one
+    without effect."""
     if type(raised) is KeyboardInterrupt and _is_from_c(raised):
         return _run_handler_later(signal.SIGINT)
     spare = _SPARE
@@ -75,6 +75,6 @@ def _is_from_c(raised: BaseException) -> bool:
 
 
 def _run_handler_later(signum: signal.Signals) -> object:
-    """What, when it is dropped, has the handler of a signal run before the next instruction."""
+    """Make an object at whose drop the handler of a signal is due, before the next instruction."""
     finalizer = staticmethod(functools.partial(_thread.interrupt_main, signum))
     return type("_Dropped", (), {"__del__": finalizer})()

@@ -1,4 +1,4 @@
-"""What the program's own handlers of signals raise, wherever they run: none of our faults.
+"""Exceptions of the program's own handlers of signals, wherever they run: no faults of ours.
 
 Python runs them between any two instructions of the main thread, those of our hooks among them. A
 time limit that raises TimeoutError there ends the program's work, as in a plain run.

@@ -14,7 +14,7 @@ from collections.abc import Set, Sized
 from dataclasses import replace
 from typing import Any, cast
 
-from compilediag_harness.base.object_graph import MISSING, get_class
+from compilediag_harness.base.object_graph import MISSING, format_type_name, get_class
 from compilediag_harness.blame import guard_sources, source_locations, writers
 from compilediag_harness.blame.value_uses import SIZES, find_uses
 from compilediag_harness.blame.writers import ReachableNames
@@ -42,6 +42,7 @@ _COMMENT_START = re.compile(r"(?<!\s)\s{2,}#\s")
 _COMMENT_CHARS = 4096
 """Where to look for the comment that ends a guard text, in characters from its end."""
 _OBJECT_ID = re.compile(r"___check_obj_id\((?P<source>.*), (?P<id>\d+)\)")
+_TYPE_NAME = re.compile(r", type=<class '([^']*)'>$")
 _VALUE_LEAVES = (
     *("EQUALS_MATCH", "ID_MATCH", "CONSTANT_MATCH", "TRUE_MATCH", "FALSE_MATCH", "SHAPE"),
 )
@@ -298,6 +299,9 @@ def _format_values(kind: str, text: str, value: Any, tensor: type) -> tuple[str 
         key = guard_sources.parse_key(text) or "key"
         absent, present = f"{key} absent", f"{key} present"
         return (absent, present) if text.startswith("not ") else (present, absent)
+    if kind == "TYPE_MATCH" and isinstance(value, (dict, list, tuple, set, frozenset)):
+        named = _TYPE_NAME.search(text)  # torch 2.7 names none
+        return named and named[1], format_type_name(value)
     actual = guard_facts.format_value(value, tensor)
     id_match = _OBJECT_ID.match(text)
     if id_match is not None:  # enum members; on 2.7 also True, False and None
