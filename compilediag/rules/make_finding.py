@@ -106,9 +106,10 @@ def pick(record: object, *names: str) -> dict[str, object]:
 
 
 def format_place(file: str, line: int | str) -> str:
-    """Format a line for a sentence: "train.py:3"."""
-    name = file.replace("\\", "/").rpartition("/")[2]
-    return f"{name}:{line}"
+    """Format a line for a sentence: "train.py:3", of a package "einops/_backends.py:3"."""
+    *folders, name = file.replace("\\", "/").split("/")
+    package = folders[folders.index("site-packages") + 1 :] if "site-packages" in folders else []
+    return f"{package[0]}/{name}:{line}" if package else f"{name}:{line}"
 
 
 def format_count(count: int, noun: str) -> str:

@@ -531,6 +531,18 @@ def test_a_dict_of_another_size_is_found_beside_another_false_guard():
     assert "L['mode']" in {guard.source for guard in entry.guards}
 
 
+def test_a_list_that_becomes_a_tuple_is_a_matter_of_types():
+    """Both hold as many items."""
+    with observed() as seen:
+        function = compiled(lambda x, pair: x + pair[0] + pair[1])
+        x = torch.ones(2)
+        function(x, [x, x])
+        function(x, (x, x))
+    ((guard,),) = [entry.guards for entry in seen.of(Recompiled)[-1].entries]
+    named = "list" if "type=" in guard.text else None  # not in torch 2.7
+    assert (guard.source, guard.expected, guard.actual) == ("L['pair']", named, "tuple")
+
+
 def test_everything_that_differs_about_a_tensor_is_found():
     """torch names the dtype only; a stride that follows from the size is no difference."""
     with observed() as seen:

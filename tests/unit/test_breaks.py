@@ -7,6 +7,7 @@ from timelines import FILE, PACKAGE_FILE, TORCH_FILE, WHERE, attempt, site, time
 
 from compilediag.diagnosis.findings import Finding, make_place
 from compilediag.rules.breaks.rule import find_breaks
+from compilediag.rules.diagnose import diagnose
 from compilediag.timeline.timeline import Compile, Timeline
 from compilediag_harness.wire import Location
 
@@ -66,6 +67,49 @@ def test_ids_of_another_reset_or_process() -> None:
     other = attempt("0/0", kind="failed", where=Location("/home/user/other.py", 3, "g"), epoch=1)
     finding = only(timeline([attempt("0/0"), other], breaks=(site(item_at()),)))
     assert (finding.severity, finding.evidence["frames"]) == ("warning", ["forward"])
+
+
+def test_a_frame_that_the_text_does_not_name_is_known_by_its_compile() -> None:
+    """The report kept for a place is one of several: another frame's names other files."""
+    outer = Location("/home/user/blocks.py", 3, "call")
+    given_up = attempt("1/0", kind="failed", where=outer, fail_type="Unsupported")
+    broke = site(item_at(), compile_ids=("0/0", "1/0"), count=2)
+    run = timeline([attempt("0/0"), given_up], breaks=(broke,))
+    finding = only(run)
+    assert finding.evidence["eager_frames"] == [[outer.file, outer.line]]
+    assert [found.rule for found in diagnose(run).findings] == ["CD202"]
+
+
+CREATED = """Graph break in user code at /home/user/app.py:14
+Graph Break Reason: Attempted to use tensor creation function with requires_grad=True
+  Explanation: Dynamo does not support this.
+  Hint: Create the tensor outside the compiled region.
+  Hint: Do not set `requires_grad=True`.
+  Hint: It may be possible to write Dynamo tracing rules for this code. Please report an issue.
+
+  Developer debug context: fn=<built-in method tensor>, args=[ConstantVariable(float: 0.0)]
+
+ For more details about this graph break, please visit: https://x.org/gb/gb0225.html
+"""
+RNN = """Graph break in user code at /home/user/app.py:14
+Graph Break Reason: Attempted to wrap RNN, GRU, or LSTM
+  Explanation: Dynamo does not support RNN, GRU, or LSTM.
+  Hint: Set torch._dynamo.config.allow_rnn=True to enable experimental support for RNN modules.
+
+  Developer debug context: rnn
+"""
+
+
+def test_a_break_of_many_kinds_has_the_hint_of_torch() -> None:
+    """It knows what this one needs, where the advice of a category would be about another."""
+    fix = only(timeline([attempt("0/0")], breaks=(site(CREATED),))).fix
+    assert fix.summary == (
+        "torch's hint: Create the tensor outside the compiled region; "
+        "or: Do not set `requires_grad=True`"
+    )
+    fix = only(timeline([attempt("0/0")], breaks=(site(RNN),))).fix
+    assert "allow_rnn = True" in fix.summary
+    assert "each length is a graph of its own" in (fix.caveat or "")
 
 
 def test_an_explicit_break_of_others_can_only_be_accepted() -> None:

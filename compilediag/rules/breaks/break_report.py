@@ -62,7 +62,7 @@ _CONTEXT = re.compile(
 )
 _HINT = re.compile(r"^ {2}Hint: (?P<text>[^\n]{0,4096})", re.MULTILINE)
 _GENERAL_HINT = re.compile(
-    r"It may be possible|Your code may|This (is likely|graph break)|Please |See |.*_dynamo\.config"
+    r"It may be|Your code may|This (is likely|graph break)|Please |Avoid calling|.*_dynamo\.config"
 )
 """Of hints that torch gives about many breaks, or about an option."""
 _OPTION = re.compile(

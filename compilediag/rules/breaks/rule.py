@@ -308,7 +308,7 @@ PLAIN_BOOL = Advice(
 _SYMBOLIC_BOOL = re.compile(r"argument '(\w{1,80})' must be bool, not SymBool")
 _BY_THE_CALLER = frozenset(("CD205", "CD208", "CD209", "CD290"))
 """Codes of what the caller passes or sets up: the advice holds whoever has the line."""
-_OF_MANY_KINDS = frozenset(("CD205", "CD207", "CD208", "CD209", "CD210", "CD214", "CD290"))
+_OF_MANY_KINDS = frozenset(("CD205", "CD207", "CD208", "CD209", "CD214", "CD290"))
 """Codes of breaks of many kinds: torch knows better what each needs, where it gives a hint."""
 
 EXPLICIT = Advice(
@@ -366,8 +366,9 @@ def _choose_edit(report: BreakReport, *, in_package: bool, call: UserCall | None
         return WRAPPED.fill(when=_WHEN if "lr_scheduler" in why else "")
     if code in _OF_MANY_KINDS and report.hints:
         # A hint of several lines is several, of which the later ones begin in lower case.
-        text = re.sub(r"\.? \| (?=[a-z`])", " ", " | ".join(report.hints))
-        return Advice(f"torch's hint: {text.rstrip('.').replace(' | ', ' or: ')}")
+        text = " | ".join(hint.rstrip(".") for hint in report.hints)
+        text = re.sub(r" \| (?=[a-z`])", " ", text).replace(" | ", "; or: ")
+        return Advice(f"torch's hint: {text}")
     return FIXES[code].fill(it="it" if report.callee is None else f"`{report.callee.name}`")
 
 
