@@ -83,16 +83,17 @@ def check_other_inputs(
     for state, when in ((before, "before"), (after, "after")):
         texts = (text for end in state.timeline.varying_ends for text in end.left_out)
         details += [f"left out {when}: {text}" for text in texts]
-    counts = [sum(1 for key in covered if side[key].compiles) for side in (old, new)]
+    compiled = [[key for key in covered if side[key].compiles] for side in (old, new)]
+    for keys, when in zip(compiled, ("before", "after"), strict=True):
+        names = dict.fromkeys(key[3] for key in keys)
+        details += [f"compiles again {when}: {', '.join(names)}"] * bool(keys)
+    counts = [len(keys) for keys in compiled]
     figures = (
         ProofFigure("varied calls", float(len(covered)), float(len(covered))),
         ProofFigure("compile again", float(counts[0]), float(counts[1])),
     )
     outcome: Outcome = "holds"
     sentence = f"{format_count(len(covered), 'varied call')}: all equal"
-    texts = [text for end in ends for text in end.left_out if NO_TIME_LEFT in text]
-    if texts and covered:
-        sentence += f"; left out: {texts[-1]}"
     if tally.different:
         outcome, sentence = "fails", min(tally.different)
     elif tally.without_gradients or tally.moved:
@@ -110,8 +111,10 @@ def check_other_inputs(
         why = f"no call was made again with other inputs in both states{left}"
         outcome, sentence = "undecided", min(tally.unknown, default=why)
     elif any(counts):
-        texts = [_list_compiled(side, covered) for side in (old, new)]
-        sentence = f"{sentence}; compile again before: {texts[0]}; after: {texts[1]}"
+        sentence = f"{sentence}; {counts[0]} of them compile again before, {counts[1]} after"
+    texts = [text for end in ends for text in end.left_out if NO_TIME_LEFT in text]
+    if texts and covered and outcome == "holds":
+        sentence += f"; left out: {texts[-1]}"
     return JudgedPoint(name, outcome, sentence, figures, tuple(details))
 
 
@@ -255,11 +258,6 @@ def _is_effect_alone(call: CallVaried) -> bool:
 
 def _format(call: CallVaried) -> str:
     return f"{call.function.function} ({call.call}), {call.variation}"
-
-
-def _list_compiled(calls: Mapping[VariedKey, CallVaried], covered: list[VariedKey]) -> str:
-    variations = dict.fromkeys(key[3] for key in covered if calls[key].compiles)
-    return shorten(", ".join(variations) or "none", 100)
 
 
 # --- where the compiled calls do not correspond ---------------------------------------------------

@@ -26,8 +26,9 @@ def test_equal_calls_and_what_they_compile() -> None:
     new = state(SAME, SIZE, varied("gradients off", compiles=1))
     point = judge(old, new)
     assert point.outcome == "holds"
-    again = "compile again before: size 4 → 1, gradients off; after: gradients off"
+    again = "2 of them compile again before, 1 after"
     assert point.sentence == f"2 varied calls: all equal; {again}"
+    assert "compiles again before: size 4 → 1, gradients off" in point.details
     assert [(f.before, f.after) for f in point.figures] == [(2.0, 2.0), (2.0, 1.0)]
 
 
