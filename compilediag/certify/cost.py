@@ -63,6 +63,8 @@ def _format_interval(baseline: ExecutedState, run: ExecutedState) -> str:
     change, *ends = (math.expm1(x) for x in (median(ratios), *(ratios[at] for at in bounds)))
     if ends[1] - ends[0] > UNRESOLVED:
         return "step time not resolved by one run each"
+    if ends[0] < 0 < ends[1]:
+        return f"step time within {ends[0]:+.0%} and {ends[1]:+.0%}: not resolved by one run each"
     return f"step {change:+.0%} [{ends[0]:+.0%}, {ends[1]:+.0%}], one run each"
 
 
