@@ -171,8 +171,11 @@ def make_proof(states: States, options: CertifyOptions, announce: Callable[[str]
         UsageError: a state could not be executed.
         KeyboardInterrupt: the user ended it; nothing is left behind.
     """
-    for words in options.also:
-        parse_target(words)  # before anything is executed
+    for words in options.also:  # before anything is executed
+        script = os.path.realpath(parse_target(words).script or "")
+        if script in states.tree and not (script in states.before and script in states.after):
+            why = "it is a part of the change, and one state has no such file"
+            raise UsageError(f"--also {words[0]} cannot run in both states: {why}")
     recorded = states.recorded
     program = make_program(options.target, RunOptions(name="certify"), None)
     limits = RunOptions()
