@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views.findings import build_card, join_exports
-from compilediag.views.format import pluralize
+from compilediag.views.format import join_words, pluralize
 from compilediag.views.graphs import render_graphs
 from compilediag.views.headline import (
     build_headline,
@@ -63,14 +63,16 @@ def render(
     tail += render_measured(receipt, options, suffix, complete=complete)
     main = list_main_findings(receipt)
     # What replaces the settings of single findings that need the same variable.
-    cured = [finding for _, finding in main if finding.fix.recipe and finding.fix.candidates]
-    exports = join_exports(cured)
-    tail += [f"  {len(cured)} of {len(main)} without an edit:"] if exports else []
+    cured = {n: found for n, found in main if found.fix.recipe and found.fix.candidates}
+    exports = join_exports([*cured.values()])
+    which = f"{'finding' if len(cured) == 1 else 'findings'} {join_words([*map(str, cured)])}"
+    tail += options.wrap(f"{which} without an edit:", "  ") if exports else []
     tail += [options.paint(f"     {options.clean(line, 4096)}", "cyan") for line in exports]
     informed, followers = list_notes(receipt), list_followers(receipt)
     if informed and not complete:
-        codes = ", ".join(dict.fromkeys(options.clean(finding.rule, 8) for _, finding in informed))
-        sentence = f"{pluralize(len(informed), 'note')} ({codes}): compilediag show --all{suffix}"
+        slugs = dict.fromkeys(finding.slug.replace("-", " ") for _, finding in informed)
+        about = options.clean(", ".join(slugs), 100)
+        sentence = f"{pluralize(len(informed), 'note')} ({about}): compilediag show --all{suffix}"
         tail += options.wrap(sentence, "  also: ")
     if receipt.ranks is not None and has_several_ranks(receipt):
         tail += options.wrap(f"each rank: compilediag show --ranks{suffix}", "  also: ")
