@@ -19,7 +19,7 @@ from compilediag.diagnosis.findings import (
 )
 from compilediag.receipt.schema.compiles import FixRecord, Place
 from compilediag.timeline.frames import BreakLine
-from compilediag.timeline.ownership import classify_ownership
+from compilediag.timeline.ownership import classify_ownership, find_installed
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Location, ValueChange
 
@@ -107,9 +107,10 @@ def pick(record: object, *names: str) -> dict[str, object]:
 
 def format_place(file: str, line: int | str) -> str:
     """Format a line for a sentence: "train.py:3", of a package "einops/_backends.py:3"."""
-    *folders, name = file.replace("\\", "/").split("/")
-    package = folders[folders.index("site-packages") + 1 :] if "site-packages" in folders else []
-    return f"{package[0]}/{name}:{line}" if package else f"{name}:{line}"
+    file = file.replace("\\", "/")
+    name, installed = file.rpartition("/")[2], find_installed(file)
+    package, inside, _ = file[installed:].partition("/") if installed else ("", "", "")
+    return f"{package}{inside}{name}:{line}" if inside else f"{name}:{line}"
 
 
 def format_count(count: int, noun: str) -> str:

@@ -55,12 +55,17 @@ def _classify_file(file: str, roots: tuple[str, ...]) -> Ownership:
         return "third_party" if file.startswith(foreign) else "user"
     if "torchinductor_" in file:
         return "torch"
-    installed = max((matched.end() for matched in _INSTALLED.finditer(file)), default=None)
+    installed = find_installed(file)
     if installed is not None:
         return _classify_installed(file, installed, roots)
     if _STDLIB.search(file) or _OURS.search(file) or is_generated(file):
         return "third_party"
     return "torch" if _belongs_to_torch_source(file, roots) else "user"
+
+
+def find_installed(file: str) -> int | None:
+    """Find where the part of a path in site-packages begins; None for a file elsewhere."""
+    return max((matched.end() for matched in _INSTALLED.finditer(file)), default=None)
 
 
 def _classify_installed(file: str, packages: int, roots: tuple[str, ...]) -> Ownership:

@@ -27,7 +27,7 @@ def call_with(signum: signal.Signals) -> list[str]:
     return told
 
 
-def test_ctrl_c_in_the_call_reaches_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_in_the_call_reaches_the_program() -> None:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         assert call_with(signal.SIGINT) == ["end", "KeyboardInterrupt", "call_with"]

@@ -148,6 +148,18 @@ def _read_from_class(kind: type, name: str, value: Any) -> Any:
     return MISSING
 
 
+def get_code(function: Any) -> types.CodeType | None:
+    """Get the code behind a function, method, partial or callable object; None where it is in C."""
+    while isinstance(function, functools.partial):
+        function = function.func  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    # The function behind the wrapper of `torch.compiler.disable`.
+    behind = getattr(function, "_torchdynamo_orig_callable", function)
+    code = getattr(behind, "__code__", None)
+    if code is None:
+        code = getattr(_read_from_class(get_class(behind), "__call__", None), "__code__", None)
+    return code
+
+
 def format_type_name(value: Any) -> str:
     """Format the type as guards print it: "int", "torch.Tensor", "app.Config"."""
     kind: type[object] = value.__class__

@@ -7,26 +7,17 @@ time limit that raises TimeoutError there ends the program's work, as in a plain
 from __future__ import annotations
 
 import signal
-import types
-from typing import Any
+
+from compilediag_harness.base.object_graph import get_code
 
 
 def is_raised_by_handler(error: BaseException) -> bool:
     """True if a handler of a signal raised it, which the program has installed still."""
     installed = map(signal.getsignal, signal.valid_signals())
-    codes = {_get_code(handler) for handler in installed if callable(handler)} - {None}
+    codes = {get_code(handler) for handler in installed if callable(handler)} - {None}
     traceback = error.__traceback__ if codes else None
     while traceback is not None:
         if traceback.tb_frame.f_code in codes:
             return True
         traceback = traceback.tb_next
     return False
-
-
-def _get_code(handler: Any) -> types.CodeType | None:
-    """The code of a function, a method, a partial, or an object that can be called."""
-    handler = getattr(handler, "func", handler)
-    handler = getattr(handler, "__func__", handler)
-    if not hasattr(handler, "__code__"):
-        handler = type(handler).__call__
-    return getattr(handler, "__code__", None)

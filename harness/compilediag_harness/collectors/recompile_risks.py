@@ -18,14 +18,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from compilediag_harness.base.object_graph import WeakByIdentity
+from compilediag_harness.base.object_graph import WeakByIdentity, get_code
 from compilediag_harness.base.session import Session
 from compilediag_harness.blame import source_locations
 from compilediag_harness.blame.writers import ReachableNames
 from compilediag_harness.collectors.false_guards import describe_entry
 from compilediag_harness.collectors.guard_facts import Baselines
 from compilediag_harness.collectors.leaf_checks import LeafChecks
-from compilediag_harness.steps.disabled_calls import get_code
 from compilediag_harness.torch_internals import torch_api, torch_guards
 from compilediag_harness.torch_internals.torch_api import is_disabled
 from compilediag_harness.torch_internals.torch_compiles import get_attempt, get_compile_id

@@ -4,10 +4,10 @@ Nothing is wrapped: torch's own wrapper reports each call."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
+from compilediag_harness.base.object_graph import get_code
 from compilediag_harness.base.session import Session, SessionSink, SessionSinks
 from compilediag_harness.blame import source_locations
 from compilediag_harness.torch_internals import torch_calls
@@ -17,19 +17,6 @@ _MAX_SUMS = 1024
 """Functions and phases that are distinguished between two writings."""
 
 PhaseFinder = Callable[[float], str]
-
-
-def get_code(function: Any) -> Any:
-    """Get the code object behind a function, method, partial or callable object, or None."""
-    while isinstance(function, functools.partial):
-        function = function.func  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    # The function behind the wrapper of `torch.compiler.disable`.
-    behind = getattr(function, "_torchdynamo_orig_callable", function)
-    code = getattr(behind, "__code__", None)
-    if code is None:
-        kind: type = behind.__class__
-        code = getattr(vars(kind).get("__call__"), "__code__", None)
-    return code
 
 
 def get_own_code(function: Any) -> Any:

@@ -176,7 +176,7 @@ def wrap_backward(torch_module: Any, begin: Callable[[], Any], end: Callable[[An
             if others:
                 _engine_runs[thread] = others
             end(begun)
-        except Exception as error:
+        except Exception as error:  # nothing of ours may reach the program
             if is_raised_by_handler(error):
                 raise
 
