@@ -155,7 +155,11 @@ def _find_lack(timeline: Timeline) -> str | None:
         if _RECORDED & left_out.keys() or (process.ended and process.ended.records_dropped):
             return "the record is not whole: it was over its limit"
     fault = next((fault for fault in timeline.faults if fault.in_recording), None)
-    return None if fault is None else f"a fault of compilediag's own while recording: {fault.where}"
+    if fault is None:
+        return None
+    # `where`, after "recording: " or "recorder: ", and what was raised: for a report of it.
+    what = fault.where.partition(": ")[2]
+    return f"a fault of compilediag's own in the recording ({what}): {fault.raised}"
 
 
 def _list_loaded(timeline: Timeline) -> set[tuple[str, str]]:

@@ -49,11 +49,11 @@ def find_rerecordings(timeline: Timeline) -> Iterable[Finding]:
     go on: torch 2.13 records again at each change, without a limit and without a word."""
     for run in timeline.cudagraphs:
         for reason, recordings in _group_recordings(run, lambda recording: recording.reason):
-            inputs, moved = _format_inputs(recordings), reason == "static_address"
-            again = f"{inputs} moved to another address" if moved else _AGAIN.get(reason)
+            moved = reason == "static_address"
+            again = "a static input moved to another address" if moved else _AGAIN.get(reason)
             fix = _STATIC_FIX if moved else _KEEP
             if moved and len(recordings) >= CHURN:
-                title = f"{inputs} keeps moving: {len(recordings)} recordings for new addresses"
+                title = f"a static input keeps moving: {len(recordings)} graphs for its addresses"
                 yield _make_graph_finding(
                     timeline, run, "CD405", recordings, title, fix, severity="error"
                 )
@@ -119,12 +119,6 @@ def _group_recordings(
     return ((by, recordings) for (_, by), recordings in groups.items())
 
 
-def _format_inputs(recordings: Sequence[CudagraphRecorded]) -> str:
-    names = dict.fromkeys(name for recording in recordings for name in recording.moved)
-    named = ", ".join(list(names)[:3]) or "a static input"
-    return f"{named} and {len(names) - 3} more" if len(names) > 3 else named
-
-
 def _make_graph_finding(
     timeline: Timeline,
     run: CudagraphRun,
@@ -138,6 +132,7 @@ def _make_graph_finding(
     more: dict[str, object] | None = None,
 ) -> Finding:
     moved_at = next((line for recording in recordings for line in recording.moved_at if line), None)
+    moved = list(dict.fromkeys(name for recording in recordings for name in recording.moved))
     ids = list(dict.fromkeys(recording.compile_id for recording in recordings))
     return make_finding(
         timeline,
@@ -146,7 +141,7 @@ def _make_graph_finding(
         fix,
         caveat=caveat,
         location=moved_at or _find_frame(timeline, run, recordings[0]),
-        variable=recordings[0].moved[0] if recordings[0].moved else None,
+        variable=next(iter(moved), None),
         severity=severity,
         count=len(recordings),
         steps=(recording.step for recording in recordings),
@@ -159,6 +154,7 @@ def _make_graph_finding(
                 run.counts[compile_id].replays for compile_id in ids if compile_id in run.counts
             ),
             "threads": len({recording.thread for recording in recordings}),
+            **({"together": moved[1:]} if moved[1:] else {}),
             **(more or {}),
         },
         called_from=recordings[0],

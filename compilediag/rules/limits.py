@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from compilediag.diagnosis.causes.run_causes import COMBINATION, RunCauses, list_causes
 from compilediag.diagnosis.codes import SHARED_CODE, SIZES, get_code_info
-from compilediag.diagnosis.findings import Finding, Rule
+from compilediag.diagnosis.findings import Cause, Finding, Rule
 from compilediag.rules.changes import ProgramChange
 from compilediag.rules.facts import is_number
 from compilediag.rules.fix_context import FIRST_WITH_UNBACKED, FixContext
@@ -91,7 +91,7 @@ def find_armed_guards(timeline: Timeline) -> Iterable[Finding]:
             produced=False,
         )
         frame = look.frame
-        for cause in list_causes(coming):
+        for cause, *alike in _group_alike(list_causes(coming)):
             register = get_code_info(cause.rule)
             finding = make_finding(
                 timeline,
@@ -109,6 +109,7 @@ def find_armed_guards(timeline: Timeline) -> Iterable[Finding]:
                     **pick(cause, "kind", "guard", "source", "expected", "actual"),
                     "frame": f"{frame.function} ({frame.file}:{frame.line})",
                     **pick(look, "checked", "unevaluated"),
+                    **({"together": [other.variable for other in alike]} if alike else {}),
                 },
                 called_from=next(
                     (known_frame for known_frame in timeline.frames if known_frame.where == frame),
@@ -118,6 +119,16 @@ def find_armed_guards(timeline: Timeline) -> Iterable[Finding]:
             # It belongs to the family of its cause, and is fixed as that is.
             fix = replace(finding.fix, how=register.how)
             yield replace(finding, family=cause.family, fix=fix)
+
+
+def _group_alike(causes: Iterable[Cause]) -> Iterable[list[Cause]]:
+    """Group what became of one attribute of several objects, as of the hooks of all layers."""
+    groups: dict[Hashable, list[Cause]] = {}
+    for cause in causes:
+        attribute = cause.source.rpartition(".")[2]
+        key = cause.rule, cause.kind, attribute, cause.expected, cause.actual
+        groups.setdefault(key, []).append(cause)
+    return groups.values()
 
 
 @AnalysisRule

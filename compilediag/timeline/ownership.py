@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Literal
 
-from compilediag_harness.base.generated_files import is_generated
+from compilediag_harness.base.generated_files import is_generated, is_inductor_code
 
 Ownership = Literal["user", "third_party", "torch"]
 
@@ -53,7 +53,7 @@ def _classify_file(file: str, roots: tuple[str, ...]) -> Ownership:
             return "torch"
         foreign = ("<frozen ", "<attrs ", "<__array_function__", "<decorator-gen")
         return "third_party" if file.startswith(foreign) else "user"
-    if "torchinductor_" in file:
+    if is_inductor_code(file):
         return "torch"
     installed = find_installed(file)
     if installed is not None:

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from compilediag.receipt.schema.compiles import FindingRecord
+from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views.findings import build_card, join_exports
 from compilediag.views.format import join_words, pluralize
@@ -140,17 +142,21 @@ def _render_head(receipt: Receipt, options: RenderOptions) -> list[str]:
     return lines
 
 
+def _name_armed(finding: FindingRecord, options: RenderOptions) -> str:
+    name = options.clean(finding.variable or get_title(finding), 60)
+    if alike := GuardEvidence.parse(finding.evidence).together:
+        name += f" and {len(alike)} like it"
+    place = finding.location is not None and format_first_line(finding, options)
+    return f"{name} ({place})" if place else name
+
+
 def render_outlook(receipt: Receipt, options: RenderOptions) -> list[str]:
     """Render the lines "armed" (what will recompile at the next call, by name and place) and
     "forecast"; none where there is nothing to report."""
     lines: list[str] = []
-    names = [
-        options.clean(finding.variable or get_title(finding), 60)
-        + (f" ({format_first_line(finding, options)})" if finding.location is not None else "")
-        for finding in receipt.findings
-        if finding.rule == "CD150"
-    ]
-    if names:
+    armed = [finding for finding in receipt.findings if finding.rule == "CD150"]
+    if armed:
+        names = [_name_armed(finding, options) for finding in armed]
         more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
         changed = "has changed" if len(names) == 1 else "have changed"
         sentence = f"{', '.join(names[:MAX_NAMES])}{more} {changed} since it was compiled"

@@ -249,6 +249,7 @@ def test_a_stack_out_of_a_cache_names_no_line_of_another_program() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores")
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="records real CUDA graphs")
 def test_counts_on_a_device() -> None:
     """With a real device: one recording a compiled graph, and the replays that the calls make."""

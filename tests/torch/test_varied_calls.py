@@ -25,6 +25,7 @@ from compilediag.timeline.timeline import fold
 from compilediag_harness import wire
 from compilediag_harness.base.session import Session
 from compilediag_harness.blame.source_locations import get_definition
+from compilediag_harness.shapes import side_effects
 from compilediag_harness.torch_internals import torch_api, torch_replay
 from compilediag_harness.torch_internals.torch_replay import CallModes
 from compilediag_harness.trials import forked, trial, varied_calls
@@ -721,6 +722,29 @@ def test_a_tensor_without_memory_of_its_own_is_no_fault():
     made, _, events = vary(call_with(Heads(), *SIZES))
     assert not events.of(wire.FaultOccurred)
     assert any("size" in label for _, label in made)
+
+
+def test_what_a_varied_call_overwrites_is_not_put_back(monkeypatch, forking):
+    """As the output of a CUDA graph that a module keeps: torch raises where it is compared."""
+    compare = side_effects.is_equal
+
+    def compare_until_overwritten(its, before, value):
+        if is_tensor(value) and value.shape == (3,):
+            raise RuntimeError("CUDAGraphs: overwritten by a subsequent run.")
+        return compare(its, before, value)
+
+    class Keeping(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.output = torch.ones(3)
+
+        def forward(self, x):
+            return x * 2
+
+    monkeypatch.setattr(side_effects, "is_equal", compare_until_overwritten)
+    made, _, events = vary(call_with(Keeping(), *SIZES))
+    assert len(made) > 2
+    assert not events.of(wire.FaultOccurred)
 
 
 def test_a_call_that_could_not_be_read_is_not_half_kept(monkeypatch):

@@ -134,9 +134,11 @@ SOURCES = {
         ),
         (
             state(
-                calls(1.0), faults=(FaultOccurred(0.0, "recording: a call", "x"),), **loaded(NEW)
+                calls(1.0),
+                faults=(FaultOccurred(0.0, "recording: a call", "x\nE: y"),),
+                **loaded(NEW),
             ),
-            "a fault of compilediag's own",
+            "a fault of compilediag's own in the recording (a call): E: y",
         ),
         (with_environment(torch="1.0"), "another environment: torch"),
         (with_run(argv_redacted=("b.py",)), "other arguments"),

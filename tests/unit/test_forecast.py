@@ -48,6 +48,25 @@ def test_several_checks_of_one_variable_are_one_cause() -> None:
     assert finding.evidence["cause"] == "CD108"
 
 
+def test_one_attribute_of_several_layers_is_one_finding() -> None:
+    """As hooks that are set on every layer, and taken away after the calls that need them."""
+    hooks = [
+        false_guard(
+            f"L['self']._modules['{layer}']._forward_hooks",
+            f"len(L['self']._modules['{layer}']._forward_hooks) == 1",
+            leaf="DICT_LENGTH",
+            expected="1 key",
+            actual="0 keys",
+        )
+        for layer in ("key", "value", "out")
+    ]
+    (finding,) = found(find_armed_guards, run_of([FORWARD], risk_checks=(hazards(hooks),)))
+    assert (finding.variable, finding.evidence["together"]) == (
+        "key._forward_hooks",
+        ["value._forward_hooks", "out._forward_hooks"],
+    )
+
+
 def test_no_forecast_of_what_happened() -> None:
     """A frame past the limit is CD152 only."""
     run = run_of(at_limit(8))

@@ -220,6 +220,8 @@ def test_whose_files(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not is_own(functools.__file__)
     assert not is_own(user_calls.__file__)
     assert not is_own("<frozen importlib._bootstrap>")
+    assert not is_own("/tmp/torchinductor_ann/ab/cabc.py")
+    assert not is_own("/x/t5/ct5wnelfeyzmk6wm5td2pvzlhlog3xmkqt6oxevbhctvdcltoxve.py")
     monkeypatch.setattr(sys.modules["__main__"], "__file__", installed, raising=False)
     assert is_own(installed)
 

@@ -10,7 +10,17 @@ _GENERATED = re.compile(
 )
 
 
+_INDUCTOR = re.compile(r"torchinductor_|[/\\]([a-z2-7]{2})[/\\]c\1[a-z2-7]{40,}\.py$")
+
+
+def is_inductor_code(file: str) -> bool:
+    """True for code that inductor wrote: "c" and a hash in base 32, in a folder named by the first
+    two letters of the hash, wherever the cache lies (`torch._inductor.codecache.get_path`)."""
+    return _INDUCTOR.search(file) is not None
+
+
 def is_generated(file: str) -> bool:
-    """True if a package wrote the file: a module that torch_geometric names after one of its own
-    and puts into the temporary folder, or the code of a model that a hub sent (transformers)."""
-    return _GENERATED.search(file) is not None
+    """True if a package wrote the file: inductor, torch_geometric, which names a module after one
+    of its own and puts it into the temporary folder, or a hub that sent the code of a model
+    (transformers)."""
+    return _GENERATED.search(file) is not None or is_inductor_code(file)

@@ -78,19 +78,22 @@ class SavedState:
     def put_back(self) -> None:
         put_back(self._holders)
         for path, value in self._changeable.items():
-            before = self._before[path]
-            if self._is_same(before, value):
-                continue
-            if is_generator(get_class(value)):
-                set_state(value, before)
-            elif isinstance(value, self._torch.Tensor):
-                with self._torch.inference_mode(mode=value.is_inference()), self._torch.no_grad():
-                    if value.shape != before.shape:
-                        value.resize_(before.shape)
-                    value.copy_(before)
-            else:
-                value[...] = before
+            with torch_replay.skip_overwritten():
+                self._put_back_value(self._before[path], value)
         self._random.put_back(self._torch)
+
+    def _put_back_value(self, before: Any, value: Any) -> None:
+        if self._is_same(before, value):
+            return
+        if is_generator(get_class(value)):
+            set_state(value, before)
+        elif isinstance(value, self._torch.Tensor):
+            with self._torch.inference_mode(mode=value.is_inference()), self._torch.no_grad():
+                if value.shape != before.shape:
+                    value.resize_(before.shape)
+                value.copy_(before)
+        else:
+            value[...] = before
 
     def has_used_random(self) -> bool:
         return not RandomStates.read(self._torch).is_same(self._random)

@@ -101,6 +101,16 @@ def is_overwritten(error: RuntimeError) -> bool:
     return "overwritten by a subsequent run" in str(error)
 
 
+@contextlib.contextmanager
+def skip_overwritten() -> Generator[None]:
+    """Skip the rest of a block where it reads what a CUDA graph has overwritten."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not is_overwritten(error):
+            raise
+
+
 def find_device_problem(torch: Any) -> str | None:
     """Find why the device of this process can be used no more; None where it can. Waits for it."""
     try:
