@@ -31,13 +31,17 @@ def read_excerpts(
     """Read the line that each finding is about, and the one that changes its value, by finding id.
 
     An event comes from anywhere, and a receipt is shared: only source below the folder of the
-    program is read, and files that its run has `digests` of, by their path from that folder. What
-    is gone, or changed since the program started, is left out.
+    program is read, what it imported that is not installed, and files that its run has `digests`
+    of, by their path from that folder. What is gone, or changed since the program started, is left
+    out.
     """
     started = [process.started for process in timeline.processes if process.started is not None]
     folder = started[0].cwd if started else ""
     start_s = parse_unix_s(started[0].started_utc) if started else None
-    read = partial(_read_lines, folder=folder, start_s=start_s, digests=digests)
+    ended = [process.ended for process in timeline.processes if process.ended is not None]
+    files = (file for end in ended for file in end.sources or ())
+    imported = frozenset(os.path.realpath(os.path.join(folder, file)) for file in files)
+    read = partial(_read_lines, folder=folder, start_s=start_s, imported=imported, digests=digests)
     texts: dict[str, list[str]] = {}
     by_finding: dict[str, Excerpts] = {}
     for finding in [*findings][:MAX_FINDINGS] if folder else ():
@@ -77,12 +81,17 @@ def _cut_excerpt(place: Place, lines: list[str]) -> Excerpts:
 
 
 def _read_lines(
-    file: str, *, folder: str, start_s: float | None, digests: Mapping[str, str]
+    file: str,
+    *,
+    folder: str,
+    start_s: float | None,
+    imported: frozenset[str],
+    digests: Mapping[str, str],
 ) -> list[str]:
     """Read the lines of a file; none where they may be others than those that ran."""
     root, path = os.path.realpath(folder), os.path.realpath(os.path.join(folder, file))
     digest = digests.get(os.path.relpath(path, root).replace(os.sep, "/"))
-    known = digest is not None or path.startswith(os.path.join(root, ""))
+    known = digest is not None or path in imported or path.startswith(os.path.join(root, ""))
     stream = open_regular(path) if known else None
     if stream is None:
         return []

@@ -16,13 +16,18 @@ SOURCE = f"one\n{'x' * (MAX_CHARS + 1)}\nthree\nfour\nfive\nsix\n"
 LONG_AGO, LATER = "2020-01-01T00:00:00Z", "2999-01-01T00:00:00Z"
 
 
-def read(file: str, digests: dict[str, str], started: str = LONG_AGO) -> tuple[ExcerptRecord, ...]:
+def read(
+    file: str, digests: dict[str, str], started: str = LONG_AGO, imported: tuple[str, ...] = ()
+) -> tuple[ExcerptRecord, ...]:
     """The excerpts of a finding at line 3 of a file, whose value line 5 changes."""
     finding = stored("findings").findings[0]
     place = msgspec.structs.replace(finding.location, file=file, line=3)
     evidence = {"writers": [{"function": "setc", "file": file, "line": 5}]}
     finding = msgspec.structs.replace(finding, location=place, evidence=evidence)
-    process = SimpleNamespace(started=SimpleNamespace(cwd=os.getcwd(), started_utc=started))
+    process = SimpleNamespace(
+        started=SimpleNamespace(cwd=os.getcwd(), started_utc=started),
+        ended=SimpleNamespace(sources=imported),
+    )
     return read_excerpts([finding], SimpleNamespace(processes=[process]), digests).get("F1", ())
 
 
@@ -37,6 +42,14 @@ def test_lines_are_those_that_ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         (5, 3, ("three", "four", "five", "six", "")),
     ]
     assert read("model.py", {}, LATER) == shown
+
+
+def test_what_the_program_imports_from_elsewhere_is_shown(tmp_path: Path, monkeypatch) -> None:
+    """As a script that puts the folder beside its own on `sys.path`."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    (tmp_path / "model.py").write_text(SOURCE)
+    assert len(read("../here/../model.py", {}, LATER, ("../model.py",))) == 2
 
 
 @pytest.mark.parametrize(
