@@ -7,7 +7,7 @@ import os
 import re
 import stat
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,6 +75,7 @@ def add_source_digests(
         here = folder if find_repository_root(folder) == root else root
         output = run_git(here, *_CHANGED_FILES, "HEAD", "--", ".")
         changed = [os.path.join(here, name) for name in split_paths(output or "")]
+    files += _list_imported_elsewhere(timeline, root or folder)
     digests = {
         _make_relative(path, folder): _compute_digest(
             path, started_unix if path.endswith(".py") else None
@@ -103,14 +104,28 @@ def _list_source_files(timeline: Timeline) -> list[str]:
     arguments: a file with settings is code too."""
     files = {frame.where.file for frame in timeline.frames}
     for process in timeline.processes:
-        started, ended = process.started, process.ended
-        if started is not None:
+        if (started := process.started) is not None:
             words = (part for word in started.argv for part in (word, word.rpartition("=")[2]))
             files.update(os.path.join(started.cwd, word) for word in words if word)
+    files.update(_iterate_imported(timeline))
+    return sorted({os.path.realpath(file) for file in files if file and os.path.isfile(file)})
+
+
+def _iterate_imported(timeline: Timeline) -> Iterator[str]:
+    """Iterate over the program's own files that its processes imported."""
+    for process in timeline.processes:
+        started, ended = process.started, process.ended
         if ended is not None and ended.sources is not None:
             here = started.cwd if started is not None else ""
-            files.update(os.path.join(here, file) for file in ended.sources)
-    return sorted({os.path.realpath(file) for file in files if file and os.path.isfile(file)})
+            yield from (os.path.join(here, file) for file in ended.sources)
+
+
+def _list_imported_elsewhere(timeline: Timeline, folder: str) -> list[str]:
+    """List the real paths of what was imported from outside of a folder: of a program that was
+    started from elsewhere."""
+    start = os.path.join(os.path.realpath(folder), "")
+    paths = {os.path.realpath(file) for file in _iterate_imported(timeline)}
+    return sorted(path for path in paths if not path.startswith(start) and os.path.isfile(path))
 
 
 def _select_program_files(files: Iterable[str], folder: str) -> list[str]:

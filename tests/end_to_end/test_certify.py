@@ -138,6 +138,29 @@ def test_another_module_is_a_part_of_the_state(folder: Path) -> None:
     assert (code, name_points(document)["results"]) == (3, "fails"), document
 
 
+def test_a_program_that_lies_elsewhere_is_a_state_too(folder: Path, tmp_path, monkeypatch) -> None:
+    """Started from a folder of results; its model is in the folder beside its own."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("lib", "train", "results"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "train" / "train.py").write_text(
+        "import os, sys; sys.path.insert(0, os.path.join(os.path.dirname(__file__), '..', 'lib'))\n"
+        "import torch, model\nfor _ in range(4): model.forward(torch.ones(3))\n"
+    )
+    old = (
+        "import torch\nk = 0\n@torch.compile(backend='eager')\ndef forward(x):\n"
+        "    global k\n    k += 1\n    return x * k\n"
+    )
+    (tmp_path / "lib" / "model.py").write_text(old)
+    monkeypatch.chdir("results")
+    assert main(["run", "--record", "--quiet", "../train/train.py"]) == 0
+    (tmp_path / "lib" / "model.py").write_text(
+        old.replace("k = 0", "k = torch.tensor(0)").replace("k += 1", "k = k + 1")
+    )
+    code, document = certify("--", "../train/train.py")
+    assert (code, document["verdict"]) == (0, "proved"), document
+
+
 def test_a_patch_and_a_commit(folder: Path) -> None:
     (folder / "train.py").write_text(MARKED)
     patch = folder / ".compilediag" / "change.diff"

@@ -3,6 +3,7 @@ that only the new one has. Nothing of the user's is written."""
 
 from __future__ import annotations
 
+import contextlib
 import filecmp
 import hashlib
 import io
@@ -13,8 +14,9 @@ import shutil
 import subprocess
 import tempfile
 import tokenize
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from compilediag.certify.change import Change, compare_sources
 from compilediag.compare.gate.inconclusive import CHANGED, NO_FILE, is_code
@@ -90,18 +92,20 @@ def select_states(options: CertifyOptions) -> States:
     """
     folder = os.path.realpath(os.getcwd())
     root = find_repository_root(folder)
-    tree = read_sources(root or folder)
     recorded = None
+    if options.base is None and options.against is None:
+        recorded = find_recorded_run(options.target)
+    tree = read_tree(recorded)
     notes, missing = list[str](), list[str]()
     if options.base is not None and options.against is not None:
         raise UsageError("--base and --against both name the old state: leave one of them out")
     if options.against is not None:
         base, before = options.against, _read_other_folder(options.against, folder, tree, missing)
     elif options.base is None and (options.patch or options.env or options.config):
-        base, before, recorded = "the files as they are", tree, find_recorded_run(options.target)
+        base, before = "the files as they are", tree
         if recorded is not None and read_recorded_sources(recorded, tree) != tree:
             recorded = None
-    elif options.base is None and (recorded := find_recorded_run(options.target)) is not None:
+    elif recorded is not None:
         base, before = f"the recorded run {recorded.name}", dict[str, bytes]()
         before = read_recorded_sources(recorded, tree)
         commit = recorded.receipt.header.provenance.git_commit
@@ -139,16 +143,30 @@ def select_states(options: CertifyOptions) -> States:
     )
 
 
+def read_tree(recorded: RecordedRun | None) -> dict[str, bytes]:
+    """Read the Python files of the repository here, else below this folder, by whole path; and
+    those that a recorded run had from elsewhere."""
+    folder = os.path.realpath(os.getcwd())
+    sources = read_sources(find_repository_root(folder) or folder)
+    if recorded is not None:
+        names = recorded.receipt.header.provenance.source_sha256
+        paths = {os.path.realpath(os.path.join(recorded.recording.folder, name)) for name in names}
+        sources |= _read_files(paths - sources.keys())
+    return sources
+
+
 def read_sources(root: str) -> dict[str, bytes]:
     """Read the Python files below a folder, by whole path."""
+    return _read_files(iterate_files(root))
+
+
+def _read_files(paths: Iterable[str]) -> dict[str, bytes]:
     sources: dict[str, bytes] = {}
-    for path in iterate_files(root):
-        if path.endswith(".py"):
-            try:
-                with open(path, "rb") as stream:
-                    sources[path] = stream.read()
-            except OSError:  # nothing that a program could read
-                continue
+    for path in paths:
+        # What a program cannot read either is no source.
+        with contextlib.suppress(OSError):
+            if path.endswith(".py"):
+                sources[path] = Path(path).read_bytes()
     return sources
 
 

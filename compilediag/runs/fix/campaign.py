@@ -11,7 +11,6 @@ one. What is known stays known when the campaign is stopped.
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -38,8 +37,7 @@ from compilediag.rules.make_finding import format_count, shorten
 from compilediag.runs.certify.execute import Pair, protect_files
 from compilediag.runs.certify.options import CertifyOptions
 from compilediag.runs.certify.recorded import find_recorded_run
-from compilediag.runs.certify.states import read_recorded_sources, read_sources
-from compilediag.runs.checkout import find_repository_root
+from compilediag.runs.certify.states import read_recorded_sources, read_tree
 from compilediag.runs.fix.executions import Attempt, Executions, make_unchanged_states
 from compilediag.runs.fix.sources import list_possible, make_changes
 from compilediag.runs.supervised.run import Program
@@ -268,8 +266,8 @@ def make_campaign(
             )
             for key, changes in listed.items()
         }
-    tree = read_sources(find_repository_root(os.path.realpath(os.getcwd())) or os.getcwd())
     recorded = find_recorded_run(program.words)
+    tree = read_tree(recorded)
     if recorded is not None and read_recorded_sources(recorded, tree) != tree:
         recorded = None
     states = make_unchanged_states(tree)
