@@ -102,7 +102,7 @@ def write_tables(results: Results, command: str) -> str:
             ("kind", "mutants", "wrong", "proved"),
             (
                 (kind, len(of), len(wrong), _count_verdicts(wrong)[0])
-                for kind, of in _group(mutants, "kind")
+                for kind, of in _group(mutants, "kind", join=" and ")
                 for wrong in [[x for x in of if x["truth"] == "wrong"]]
             ),
         ),
@@ -137,9 +137,13 @@ def _count_reasons(results: Results, hoped: str = "proved") -> Iterable[tuple[An
         yield verdict, of[0]["reason"], len(of), f"{of[0]['key']} ({of[0]['kind']})"
 
 
-def _group(results: Results, field: str) -> Iterable[tuple[str, Results]]:
-    names = dict.fromkeys(one[field] for one in results)
-    return ((name, [one for one in results if one[field] == name]) for name in names)
+def _group(results: Results, field: str, join: str = "\0") -> Iterable[tuple[str, Results]]:
+    """Group results by a field; those whose value joins two others are one group."""
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for one in results:
+        name = "two of these" if join in one[field] else one[field]
+        groups.setdefault(name, []).append(one)
+    return groups.items()
 
 
 def _write_table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
