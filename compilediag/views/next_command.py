@@ -17,7 +17,11 @@ def choose_command(receipt: Receipt, suffix: str, *, changed: bool = False) -> s
     command line with other sources, with which nothing compared its results yet."""
     chosen, target = lookups.list_main_findings(receipt), lookups.format_target(receipt)
     certificate: dict[str, Any] = receipt.extensions.get("certificate", {})
-    if receipt.status == "interrupted" and not chosen and target != lookups.UNKNOWN_TARGET:
+    # Of a run that failed: once its exception is mended.
+    unfinished = receipt.status == "interrupted" or (
+        receipt.status == "failed" and receipt.verdict != "blind"
+    )
+    if unfinished and not chosen and target != lookups.UNKNOWN_TARGET:
         return f"certify -- {target}" if certificate else f"run {target}"
     blind = [finding.rule for finding in receipt.findings if finding.rule in BLIND]
     if receipt.verdict == "blind" and not chosen:

@@ -1,13 +1,19 @@
 """The two states that a user names: their sources, and what is said of all else that differs."""
 
+import hashlib
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import msgspec
 import pytest
+from screens import stored
 
 from compilediag.errors import UsageError
+from compilediag.receipt.file import encode_receipt
+from compilediag.receipt.locate import RUNS_FOLDER
 from compilediag.runs.certify.options import CertifyOptions, parse_setting
+from compilediag.runs.certify.recorded import Recording, find_recorded_run
 from compilediag.runs.certify.states import States, select_states
 
 Git = Callable[..., str]
@@ -167,3 +173,33 @@ def test_settings() -> None:
     for wrong in ("recompile_limit=16", "torch._dynamo.config.recompile_limit", "torch.x=[1]"):
         with pytest.raises(UsageError, match="--config"):
             parse_setting(wrong)
+
+
+def test_the_base_is_the_newest_recorded_run_that_ended_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later one that failed may be a try of the edit; without another it is the base."""
+    monkeypatch.chdir(tmp_path)
+    for name, status in {"1-a": "failed", "2-b": "complete", "3-c": "failed"}.items():
+        folder = tmp_path / RUNS_FOLDER / name
+        folder.mkdir(parents=True)
+        receipt = msgspec.structs.replace(stored("clean"), status=status)
+        (folder / "receipt.json").write_bytes(encode_receipt(receipt))
+        recording = Recording(
+            command=hashlib.sha256(b"train.py").hexdigest(),
+            folder=str(tmp_path),
+            started_unix=1.0,
+            ended_unix=2.0,
+            seed=0,
+            hash_seed="0",
+            variables={},
+            steps=None,
+        )
+        (folder / "recording.json").write_bytes(msgspec.json.encode(recording))
+    found = find_recorded_run(["train.py"])
+    assert found is not None
+    assert found.name == "2-b"
+    (tmp_path / RUNS_FOLDER / "2-b" / "recording.json").unlink()
+    found = find_recorded_run(["train.py"])
+    assert found is not None
+    assert found.name == "3-c"

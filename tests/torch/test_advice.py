@@ -275,6 +275,37 @@ def test_a_condition_on_a_size_is_made_a_plain_bool_where_an_operator_takes_no_o
     assert not seen.receipt.compile.graph_breaks
 
 
+NUMBER = """
+import math
+import numpy as np
+
+
+def sample(x):
+    return x[: {number}] * 2
+
+
+def main():
+    compiled = torch.compile(sample, backend="eager")
+    return [compiled(torch.ones(n, 4)) for n in (9, 30)]
+"""
+
+
+def test_a_number_that_numpy_computes_is_computed_by_python(tmp_path: Path) -> None:
+    """As in Informer's attention: torch traces NumPy's logarithm, but no number out of it."""
+    text = NUMBER.format(number="np.ceil(np.log(x.shape[0])).astype('int').item()")
+    module = load(tmp_path / "case.py", HEAD + text)
+    with compilediag.watch() as seen:
+        before = module.main()
+    found = next(each for each in seen.findings if each.rule == "CD210")
+    assert "compute the int from Python numbers" in found.fix.summary
+    torch._dynamo.reset()
+    text = NUMBER.format(number="next(k for k in range(99) if 2.718281828**k >= x.shape[0])")
+    module = load(tmp_path / "changed.py", HEAD + text)
+    with compilediag.watch() as seen:
+        torch.testing.assert_close(module.main(), before)
+    assert not seen.receipt.compile.graph_breaks
+
+
 def test_a_tensor_that_grows_keeps_a_graph_for_each_side_of_its_branch(tmp_path: Path) -> None:
     """One setting and an eager first call for what the frame is compiled for three times."""
     text = filled(

@@ -699,6 +699,7 @@ def test_a_clean_run_of_changed_sources_leads_to_its_proof() -> None:
     assert choose_command(proved, "").startswith("gate --update")
 
 
-def test_an_interrupted_run_without_a_finding_leads_to_another() -> None:
-    made = replace(stored("clean"), status="interrupted")
+@pytest.mark.parametrize("status", ["interrupted", "failed"])
+def test_a_run_without_a_finding_that_did_not_end_well_leads_to_another(status: str) -> None:
+    made = replace(stored("clean"), status=status)
     assert choose_command(made, "").startswith("run ")

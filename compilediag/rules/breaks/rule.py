@@ -305,6 +305,11 @@ PLAIN_BOOL = Advice(
     "torch makes a graph for each side of the condition",
     "plain_bool",
 )
+PLAIN_NUMBER = Advice(
+    "compute the {kind} from Python numbers (`math`, comparisons), or before the compiled function: "
+    "torch traces no operator of its own or of NumPy that returns one",
+)
+_RETURNS_NUMBER = re.compile(r"example_value type: (int|float|bool)\b")
 _SYMBOLIC_BOOL = re.compile(r"argument '(\w{1,80})' must be bool, not SymBool")
 _BY_THE_CALLER = frozenset(("CD205", "CD208", "CD209", "CD290"))
 """Codes of what the caller passes or sets up: the advice holds whoever has the line."""
@@ -325,8 +330,12 @@ HINTED = Advice(
     f"{{before}}set {DYNAMO}.{{option}}, as torch's own hint says",
     "holds for every compiled function; torch supports it only in part",
 )
-UNROLLED = "torch unrolls it over the time steps then: each length is a graph of its own; "
-"""For `allow_rnn`: `one_layer_rnn` of torch/_decomp/decompositions.py loops in Python."""
+UNROLLED = (
+    "torch unrolls it over the time steps then: each length is a graph of its own; on a CPU torch "
+    "2.13 ends in an error where an LSTM computes gradients; "
+)
+"""For `allow_rnn`: `one_layer_rnn` of torch/_decomp/decompositions.py loops in Python, and AOT
+autograd cannot save what `mkldnn_rnn_layer` keeps for its backward."""
 WITHIN_PACKAGE = Advice("accept it: the line is a package's, and so is what calls it")
 
 
@@ -361,6 +370,8 @@ def _choose_edit(report: BreakReport, *, in_package: bool, call: UserCall | None
         return REORDERED
     if code == "CD210" and (wanted := _SYMBOLIC_BOOL.search(report.context)) is not None:
         return PLAIN_BOOL.fill(name=wanted[1])
+    if code == "CD210" and (returned := _RETURNS_NUMBER.match(report.context)) is not None:
+        return PLAIN_NUMBER.fill(kind=returned[1])
     why = "" if report.callee is None else report.callee.why or ""
     if code == "CD204" and why.startswith(AS_WRAPPED):
         return WRAPPED.fill(when=_WHEN if "lr_scheduler" in why else "")

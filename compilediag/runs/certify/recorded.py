@@ -169,16 +169,21 @@ def _digest_variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def find_recorded_run(words: Sequence[str]) -> RecordedRun | None:
-    """Find the newest recorded run of a command line in this folder."""
+    """Find the newest recorded run of a command line in this folder that came to its end, else the
+    newest one: the failure may be an edit's."""
     command, here = _digest_command(words), os.getcwd()
+    failed: RecordedRun | None = None
     for path in sorted(glob(os.path.join(RUNS_FOLDER, "[0-9]*", NAME)), reverse=True):
         with contextlib.suppress(OSError, msgspec.DecodeError, CompilediagError):
             with open(path, "rb") as stream:
                 recording = msgspec.json.decode(stream.read(), type=Recording)
             if (recording.command, recording.folder) == (command, here):
                 run_dir = os.path.abspath(os.path.dirname(path))
-                return RecordedRun(run_dir, recording, read_receipt(run_dir))
-    return None
+                found = RecordedRun(run_dir, recording, read_receipt(run_dir))
+                if found.receipt.status == "complete":
+                    return found
+                failed = failed or found
+    return failed
 
 
 def has_changed_since(receipt: Receipt) -> bool:
