@@ -233,7 +233,10 @@ def _explain_moved(before: CallVaried, after: CallVaried) -> str:
         elif not is_same_structure(ours.structure, theirs.structure):
             what = f"is {shorten(f'{ours.structure} → {theirs.structure}', 80)}"
         elif size := measure_difference(ours, theirs):
-            what = f"has other values (its digest by {size:.1g})"
+            return (
+                f"its argument {path} has other values (its digest by {size:.1g}): what is computed "
+                "or drawn before the call differs"
+            )
         else:
             continue
         return f"its argument {path} {what}; make the boundary a function with the same arguments"

@@ -85,6 +85,14 @@ def test_a_difference_fails(before: Any, after: Any, words: str) -> None:
     assert words in point.sentence
 
 
+def test_other_draws_are_said_beside_another_result() -> None:
+    """As where a pass of torch merges two equal draws, once they are in one graph."""
+    draws = [RandomStateRead(9.0, (("random", "r"), ("torch", text))) for text in "ab"]
+    point = judge(state(CALLS, draws[0]), state(calls(1.0, 2.5), draws[1]))
+    assert "call 1 of forward" in point.sentence
+    assert "the generators of torch end in another state" in point.sentence
+
+
 @pytest.mark.parametrize(
     ("before", "after", "note"),
     [

@@ -306,8 +306,8 @@ PLAIN_BOOL = Advice(
     "plain_bool",
 )
 PLAIN_NUMBER = Advice(
-    "compute the {kind} from Python numbers (`math`, comparisons), or before the compiled function: "
-    "torch traces no operator of its own or of NumPy that returns one",
+    "compute the {kind} from Python numbers (`math`, comparisons), or before the compiled "
+    "function: torch traces no operator of its own or of NumPy that returns one",
 )
 _RETURNS_NUMBER = re.compile(r"example_value type: (int|float|bool)\b")
 _SYMBOLIC_BOOL = re.compile(r"argument '(\w{1,80})' must be bool, not SymBool")
