@@ -234,8 +234,8 @@ def _explain_moved(before: CallVaried, after: CallVaried) -> str:
             what = f"is {shorten(f'{ours.structure} → {theirs.structure}', 80)}"
         elif size := measure_difference(ours, theirs):
             return (
-                f"its argument {path} has other values (its digest by {size:.1g}): what is computed "
-                "or drawn before the call differs"
+                f"its argument {path} has other values (its digest by {size:.1g}): what is "
+                "computed or drawn before the call differs"
             )
         else:
             continue
