@@ -173,9 +173,16 @@ MISREAD = Advice(
     "call and pass a tensor, or draw with torch.rand",
     "torch 2.7 to 2.14 do so, 2.15 does not; torch.rand draws other numbers",
 )
+MERGED = Advice(
+    "torch takes equal draws of a graph that computes gradients for one: set "
+    "torch._functorch.config.cse = False before the first compiled call, or draw with "
+    "torch.rand_like",
+    "torch.rand_like draws other numbers",
+)
 _EFFECTS = {
     "left out": ("in-place `{}` left out of the graph", LEFT_OUT),
     "repeated": ("`{}` of a random.Random draws once for all calls", REPEATED),
+    "merged": ("equal draws of a graph have the same numbers", MERGED),
     "misread": ("the graph computes with another number than `{}` drew", MISREAD),
 }
 """Title, with the operation, and advice, by kind."""

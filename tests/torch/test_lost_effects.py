@@ -184,6 +184,39 @@ def test_a_draw_that_inductor_reads_as_another_number() -> None:
     ]
 
 
+def draw_uniform(x: torch.Tensor) -> torch.Tensor:
+    return torch.zeros_like(x).uniform_(0.0, 1.0)
+
+
+def draw_normal(x: torch.Tensor) -> torch.Tensor:
+    return torch.zeros_like(x).normal_()
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("gradients", [True, False])
+@pytest.mark.parametrize(
+    "draw_two", [draw_uniform, draw_normal, torch.rand_like, torch.nn.functional.dropout]
+)
+def test_equal_draws_that_a_graph_has_once(
+    draw_two: Callable[[torch.Tensor], torch.Tensor], gradients: bool, backend: str
+) -> None:
+    """As in the gates of two mixture-of-experts layers. A finding is there exactly where two draws
+    give the same numbers; without that pass of torch they do not."""
+
+    def step(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(draw_two(torch.ones(64)) * x.sum() for _ in range(2))
+
+    x = torch.ones(64, requires_grad=gradients)
+    with watch() as seen:
+        one, other = torch.compile(step, backend=backend)(x)
+    named = [finding.variable for finding in seen.findings if finding.rule == "CD652"]
+    assert bool(named) == torch.equal(one, other)
+    torch._dynamo.reset()
+    with torch._functorch.config.patch(cse=False):
+        one, other = torch.compile(step, backend=backend)(x)
+    assert not torch.equal(one, other)
+
+
 def test_a_write_to_what_an_optimizer_holds() -> None:
     """torch's own RMSprop, over parameters of float64, counts no step: what an optimizer holds is
     an attribute of the graph, not an input of it."""

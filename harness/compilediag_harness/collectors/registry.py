@@ -144,6 +144,10 @@ class CollectorSet:
                 SYMBOLIC_CONVERT,
                 partial(torch_graphs.watch_left_out_writes, self._lost_effects.record),
             ),
+            (
+                torch_graphs.PARTITIONERS,
+                partial(torch_graphs.watch_merged_draws, self._lost_effects.record),
+            ),
             (SYMBOLIC_CONVERT, partial(torch_logs.watch_graph_breaks, safe(logs.record_break))),
             (
                 torch_logs.CUDAGRAPH_UTILS,

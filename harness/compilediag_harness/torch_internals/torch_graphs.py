@@ -26,6 +26,7 @@ from compilediag_harness.torch_internals.torch_names import (
 from compilediag_harness.wire import GraphRun, Location
 
 OUTPUT_GRAPH = "torch._dynamo.output_graph"
+PARTITIONERS = "torch._functorch.partitioners"
 
 _INSIDE = "_torchdynamo_orig_callable"
 
@@ -141,6 +142,23 @@ def watch_misread_draws(callback: EffectListener) -> Remover | None:
 
     owner = lookup(get_imported(OUTPUT_GRAPH), "OutputGraph")
     return call_beside(owner, "call_user_compiler", before=report_inputs)
+
+
+def watch_merged_draws(callback: EffectListener) -> Remover | None:
+    """Call `callback` with each draw that torch takes out of a graph that computes gradients, as
+    equal to another one: the operators that `fx_graph_cse` knows to draw are not all that do, as
+    `uniform`, which `uniform_()` becomes, is not in torch 2.13."""
+
+    def report_merged(kept: Any, given: Any, *_: Any, **__: Any) -> None:
+        with contextlib.suppress(Exception):  # of another torch
+            names = {node.name for node in kept.nodes}
+            draws: Any = lookup(get_imported("torch"), "Tag.nondeterministic_seeded")
+            for node in given.nodes:
+                if node.name not in names and draws in getattr(node.target, "tags", ()):
+                    name = str(node.target).split(".")[1]  # of "aten.uniform.default"
+                    callback(name, name, "merged", torch_cudagraphs.find_user_line(node))
+
+    return call_beside(get_imported(PARTITIONERS), "fx_graph_cse", after=report_merged)
 
 
 def _get_name(source: Any) -> str:

@@ -251,7 +251,7 @@ class EffectLost(AttemptEvent):
     """"copy_", "iadd", "randint"."""
     kind: str
     """"left out": a write; "repeated": a draw, by each call of the graph; "misread": a draw, which
-    the graph reads as another number."""
+    the graph reads as another number; "merged": a draw, which the graph has once for two."""
     where: Location | None
 
 
