@@ -109,7 +109,7 @@ def run_against_eager(options: RunOptions) -> int:
         announce,
         rounds=pairs,
         budget_s=options.budget_s,
-        keep_caches=options.keep_caches,
+        caches="kept" if options.keep_caches else "empty",
         quiet=options.quiet,
     )
     payoff, numbers = _compare_arms(made, first, receipt, options)

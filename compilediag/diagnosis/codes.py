@@ -138,8 +138,8 @@ CD621 guard-cost: evaluating guards takes at least a twentieth of each step
 CD631 slower-than-eager: a compiled callable, or the steps, take longer than eager in steady state
 CD641 ranks-wait-for-compiles: ranks wait while others compile, up to a collective's timeout
 CD651 other-numbers error: compiled calls give numbers that eager's own rounding does not explain
-CD652 lost-effect error: torch left an in-place write or a draw out of a graph, draws a random number
-    once for all its calls, or reads another one than was drawn: values are wrong, without a word
+CD652 lost-effect error: torch left an in-place write or a draw out of a graph, draws a number once
+    for all its calls, or reads another one than was drawn: values are wrong, without a word
 CD901 nothing-compiled error blinds: no frame was compiled: the verdict is blind
 CD902 torn-evidence blinds: part of the record was lost
 CD903 sources-disagree error blinds: events, metrics and text do not agree

@@ -18,7 +18,7 @@ from compilediag.errors import UsageError
 from compilediag.receipt.file import read_receipt
 from compilediag.receipt.schema.comparisons import AgainstEagerSection
 from compilediag.runs.supervised.child import Outcome
-from compilediag.runs.supervised.run import Program
+from compilediag.runs.supervised.run import CacheUse, Program
 from compilediag.runs.supervised.run_options import RunOptions
 from compilediag.runs.trials import against_eager as runs
 from compilediag.runs.trials import trial as trial_module
@@ -60,14 +60,14 @@ class Runs:
         plan: TrialPlan,
         timeout_s: float | None,
         *,
-        keep_caches: bool,
+        caches: CacheUse,
     ) -> Trial:
         if name not in self.step_s:
             raise UsageError("no run that compares numbers is made up")
         self.made.append(name)
         self.plans.append(plan)
         self.limits.append(timeout_s)
-        self.kept.append(keep_caches)
+        self.kept.append(caches == "kept")
         number = int(Path(folder).name.partition("-")[0])
         return self.changed(number, trial(name, self.step_s[name]))
 

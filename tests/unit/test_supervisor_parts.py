@@ -18,6 +18,7 @@ from compilediag.runs.supervised.assemble import (
     select_recorded_variables,
 )
 from compilediag.runs.supervised.child import BOOTSTRAP, make_child_environment
+from compilediag.runs.supervised.run import provide_caches
 from compilediag.runs.supervised.signals import KillSchedule, SignalInbox
 from compilediag.runs.supervised.target import Target, parse_target
 from compilediag_harness.base.process_options import ProcessOptions
@@ -316,3 +317,27 @@ def test_notes_name_old_torch_and_faults() -> None:
         "compilediag could not attach to a process: E: x",
         "torch 2.6.0+cpu is older than 2.7: what was counted may be wrong; use a newer torch",
     ]
+
+
+def test_caches_are_read_and_not_written_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what they hold all but profiles of sizes, which decide what is compiled, and locks."""
+    there = tmp_path / "there"
+    for name in ("fxgraph/ab/entry", "ab/cabc.py", "dynamo/profile", "locks/x.lock"):
+        (there / name).parent.mkdir(parents=True, exist_ok=True)
+        (there / name).write_text(name)
+    before = {path for path in there.rglob("*") if path.is_file()}
+    environ = {"TORCHINDUCTOR_CACHE_DIR": str(there)}
+    with provide_caches("linked", environ) as own:
+        here = Path(own["TORCHINDUCTOR_CACHE_DIR"])
+        found = {str(path.relative_to(here)) for path in here.rglob("*") if path.is_file()}
+        assert found == {"fxgraph/ab/entry", "ab/cabc.py"}
+        (here / "ab" / "new.py").write_text("compiled")
+        (here / "ab" / "cabc.py").unlink()
+    assert {path for path in there.rglob("*") if path.is_file()} == before
+    assert not here.exists()
+    with provide_caches("empty", environ) as own:
+        assert not Path(own["TORCHINDUCTOR_CACHE_DIR"]).exists()
+    with provide_caches("kept", environ) as own:
+        assert own == {}

@@ -34,7 +34,7 @@ from compilediag.runs.certify.recorded import (
 from compilediag.runs.certify.states import States
 from compilediag.runs.certify.user_files import UserFiles, iterate_files
 from compilediag.runs.checkout import find_repository_root
-from compilediag.runs.supervised.run import Program, make_program
+from compilediag.runs.supervised.run import CacheUse, Program, make_program
 from compilediag.runs.supervised.run_options import RunOptions
 from compilediag.runs.supervised.target import parse_target
 from compilediag.runs.trials.trial import Trials
@@ -243,7 +243,8 @@ def _end_by_exception() -> Generator[None]:
 def _execute_and_judge(
     states: States, options: CertifyOptions, program: Program, announce: Callable[[str], None]
 ) -> Proof:
-    trials = Trials(program, announce, quiet=options.quiet, keep_caches=options.keep_caches)
+    caches: CacheUse = "kept" if options.keep_caches else "linked"
+    trials = Trials(program, announce, quiet=options.quiet, caches=caches)
     pair = Pair(states, options, trials, program, states.change)
     before, after, why = execute_both(pair, states.recorded)
     points, lines = list[JudgedPoint](), after.timeline.lines_run

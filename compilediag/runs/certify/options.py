@@ -96,7 +96,7 @@ class CertifyOptions:
         "--with-untracked", "Python files that git does not know are a part of the change."
     )
     no_vary: bool = flag("--no-vary", "Make no calls with other inputs; the proof says so.")
-    keep_caches: bool = flag("--keep-caches", "Use the existing compile caches, not empty ones.")
+    keep_caches: bool = flag("--keep-caches", "Write into the existing compile caches, too.")
     timeout_s: float | None = option(
         "--timeout S",
         "End each execution after S seconds; default: 4 times the old state's, a minute, and one "

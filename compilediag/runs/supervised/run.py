@@ -4,14 +4,16 @@ that is run several times, with the caches of each run, as for `--cold-and-warm`
 from __future__ import annotations
 
 import contextlib
+import getpass
 import os
+import re
 import shutil
 import tempfile
 import time
 import traceback
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -212,16 +214,60 @@ CACHE_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 READ_ONCE = "a program on stdin can be read only once: put it into a file"
 
 
+CacheUse: TypeAlias = Literal["empty", "linked", "kept"]
+"""Compile caches of a run: empty ones, what there is but nothing written into it, or those."""
+
+_NOT_LINKED = ("dynamo", "locks")
+"""Folders of inductor's cache: sizes that earlier runs had, which decide what is compiled as
+dynamic (`torch._dynamo.pgo`), and what a process holds."""
+
+MAX_LINKED = 100_000
+"""Files of a cache that are linked: of a larger one a part, and the rest is compiled."""
+
+
 @contextlib.contextmanager
-def provide_caches(*, keep: bool) -> Generator[dict[str, str], None, None]:
-    """Provide a run with empty compile caches, gone at the end; yields their variables."""
-    if keep:
+def provide_caches(
+    use: CacheUse, environ: Mapping[str, str] | None = None
+) -> Generator[dict[str, str], None, None]:
+    """Provide a run with compile caches of its own, gone at the end, and yield their variables;
+    `environ` is that of the run."""
+    if use == "kept":
         yield {}
         return
     with tempfile.TemporaryDirectory(
         prefix="compilediag-caches-", ignore_cleanup_errors=True
     ) as folder:
-        yield {name: os.path.join(folder, name.partition("_")[0]) for name in CACHE_VARIABLES}
+        own = {name: os.path.join(folder, name.partition("_")[0]) for name in CACHE_VARIABLES}
+        if use == "linked":
+            there = find_cache_folders(os.environ if environ is None else environ)
+            for name, path in own.items():
+                _link_files(there[name], path)
+        yield own
+
+
+def find_cache_folders(environ: Mapping[str, str]) -> dict[str, str]:
+    """Find the folders of the compile caches that a run has, by the name of their variable, as
+    `torch._inductor.runtime.cache_dir_utils` does; that of the first device for Triton's."""
+    inductor, triton = CACHE_VARIABLES
+    user = f"uid_{os.getuid()}"
+    with contextlib.suppress(KeyError, OSError):
+        user = re.sub(r'[\\/:*?"<>|]', "_", getpass.getuser())
+    default = os.path.join(tempfile.gettempdir(), f"torchinductor_{user}")
+    folder = environ.get(inductor) or default
+    return {inductor: folder, triton: environ.get(triton) or os.path.join(folder, "triton", "0")}
+
+
+def _link_files(there: str, here: str) -> None:
+    """Link the files of a cache: torch replaces files there, and writes into none."""
+    room = MAX_LINKED
+    for folder, names, files in os.walk(there):
+        names[:] = [name for name in names if name not in _NOT_LINKED]
+        place = os.path.join(here, os.path.relpath(folder, there))
+        os.makedirs(place, exist_ok=True)
+        for name in files[: max(room, 0)]:
+            with contextlib.suppress(OSError):  # gone, or on another file system
+                os.link(os.path.join(folder, name), os.path.join(place, name))
+        room -= len(files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,10 +283,10 @@ class Program(CommandLine):
         variables: Mapping[str, str] | None = None,
         *,
         words: Sequence[str] | None = None,
-        keep_caches: bool = False,
+        caches: CacheUse = "empty",
         **changes: Any,
     ) -> Outcome:
-        """Make one run in a directory of its own, with empty caches unless `keep_caches`.
+        """Make one run in a directory of its own, with empty caches unless `caches` says otherwise.
         `variables` are of its environment, beside those of all runs; `words` and `changes` are what
         it has in place of the command line and the options of all.
 
@@ -248,8 +294,8 @@ class Program(CommandLine):
             UsageError: it cannot be started, or its directory cannot be made.
         """
         options = replace(self.options, output=output, **changes)
-        with provide_caches(keep=keep_caches) as empty:
-            environ = {**self.variables, **empty, **(variables or {})}
+        with provide_caches(caches, self.variables) as own:
+            environ = {**self.variables, **own, **(variables or {})}
             return run(words or self.words, options, environ)
 
 
@@ -301,7 +347,7 @@ def run_twice(words: Sequence[str], options: RunOptions, notify: Callable[[str],
     program = make_program(words, options, None)
     try:
         with (
-            provide_caches(keep=False) as new,
+            provide_caches("empty") as new,
             tempfile.TemporaryDirectory(
                 prefix="compilediag-cold-", ignore_cleanup_errors=True
             ) as place,
@@ -325,12 +371,12 @@ def _run_both(
     program: Program, notify: Callable[[str], None], cold_folder: str, cache_folder: str
 ) -> Outcome:
     notify("start 1 of 2: empty caches")
-    cold = program.run(cold_folder, keep_caches=True, label="start 1, cold", telemetry=None)
+    cold = program.run(cold_folder, caches="kept", label="start 1, cold", telemetry=None)
     if cold.exit_code or cold.receipt is None or cold.receipt.status != "complete":
         return _conclude_cold_only(program, cold)
     emptied = not any(files for _, _, files in os.walk(cache_folder))
     notify("start 2 of 2: the caches that start 1 left")
-    warm = program.run(program.folder, keep_caches=True, label="start 2, warm")
+    warm = program.run(program.folder, caches="kept", label="start 2, warm")
     shutil.move(cold.run_dir, os.path.join(warm.run_dir, COLD))
     return _compare_starts(program, cold, warm, cache_folder, emptied=emptied)
 

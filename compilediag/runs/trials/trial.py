@@ -17,7 +17,7 @@ from compilediag.certify.points import ExecutedState
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.supervised.child import Outcome
 from compilediag.runs.supervised.live_tail import FollowedRun
-from compilediag.runs.supervised.run import Program, provide_caches, run
+from compilediag.runs.supervised.run import CacheUse, Program, provide_caches, run
 from compilediag.runs.supervised.run_options import RunOptions
 from compilediag.runs.work_progress import WorkProgress
 from compilediag_harness.wire import TrialPlan, clip
@@ -63,7 +63,7 @@ class Trials:
     """Of all of them together."""
     quiet: bool = False
     """No progress is shown."""
-    keep_caches: bool = False
+    caches: CacheUse = "linked"
     started: float = field(default_factory=time.monotonic)
     """When the first run began."""
     runs: int = 0
@@ -79,9 +79,7 @@ class Trials:
         folder = os.path.join(self.program.folder, f"{self.runs:02}-{slug}")
         followed = FollowedRun(folder)
         with WorkProgress(stage=text, silent=self.quiet, describe=followed.describe):
-            trial = run_trial(
-                self.program, folder, name, plan, limit_s, keep_caches=self.keep_caches
-            )
+            trial = run_trial(self.program, folder, name, plan, limit_s, caches=self.caches)
         self.interrupted = self.interrupted or trial.interrupted
         return trial
 
@@ -93,10 +91,9 @@ def run_trial(
     plan: TrialPlan,
     timeout_s: float | None,
     *,
-    keep_caches: bool = False,
+    caches: CacheUse = "empty",
 ) -> Trial:
-    """Run the program once, with empty caches of its own unless `keep_caches`; its journals go to
-    `folder`.
+    """Run the program once; its journals go to `folder`.
 
     Raises:
         UsageError: it cannot be started, or its directory cannot be made.
@@ -106,7 +103,7 @@ def run_trial(
     outcome = program.run(
         folder,
         {**program.variables, VARIABLE: write_plan(plan, f"{folder}.plan.json")},
-        keep_caches=keep_caches,
+        caches=caches,
         timeout_s=timeout_s,
         live=None,
         quiet=True,
@@ -188,7 +185,7 @@ def run_first_trial(
     """
     with (
         tempfile.TemporaryDirectory(prefix="compilediag-output-") as folder,
-        provide_caches(keep=keep_caches) as new,
+        provide_caches("kept" if keep_caches else "empty") as new,
     ):
         output = os.path.join(folder, OUTPUT)
         outcome = make_run(replace(options, live=None, quiet=True, output_file=output), new)
