@@ -324,7 +324,7 @@ def test_caches_are_read_and_not_written_into(
 ) -> None:
     """Of what they hold all but profiles of sizes, which decide what is compiled, and locks."""
     there = tmp_path / "there"
-    for name in ("fxgraph/ab/entry", "ab/cabc.py", "dynamo/profile", "locks/x.lock"):
+    for name in ("fxgraph/ab/entry", "ab/cabc.py", "ab/c.cpp", "dynamo/profile", "locks/x.lock"):
         (there / name).parent.mkdir(parents=True, exist_ok=True)
         (there / name).write_text(name)
     before = {path for path in there.rglob("*") if path.is_file()}

@@ -244,6 +244,9 @@ def _execute_and_judge(
     states: States, options: CertifyOptions, program: Program, announce: Callable[[str], None]
 ) -> Proof:
     caches: CacheUse = "kept" if options.keep_caches else "linked"
+    section = states.recorded and states.recorded.receipt.caches
+    if caches == "linked" and section and not any(its.hits or its.misses for its in section.caches):
+        caches = "empty"  # its backend has none
     trials = Trials(program, announce, quiet=options.quiet, caches=caches)
     pair = Pair(states, options, trials, program, states.change)
     before, after, why = execute_both(pair, states.recorded)

@@ -221,7 +221,10 @@ _NOT_LINKED = ("dynamo", "locks")
 """Folders of inductor's cache: sizes that earlier runs had, which decide what is compiled as
 dynamic (`torch._dynamo.pgo`), and what a process holds."""
 
-MAX_LINKED = 100_000
+_NOT_READ = (".lock", ".cpp")
+"""How files end that a later start does not read."""
+
+MAX_LINKED = 20_000
 """Files of a cache that are linked: of a larger one a part, and the rest is compiled."""
 
 
@@ -263,11 +266,12 @@ def _link_files(there: str, here: str) -> None:
     for folder, names, files in os.walk(there):
         names[:] = [name for name in names if name not in _NOT_LINKED]
         place = os.path.join(here, os.path.relpath(folder, there))
-        os.makedirs(place, exist_ok=True)
-        for name in files[: max(room, 0)]:
-            with contextlib.suppress(OSError):  # gone, or on another file system
+        found = [name for name in files if not name.endswith(_NOT_READ)][: max(room, 0)]
+        room -= len(found)
+        with contextlib.suppress(OSError):  # gone, or on another file system
+            for name in found:
+                os.makedirs(place, exist_ok=True)
                 os.link(os.path.join(folder, name), os.path.join(place, name))
-        room -= len(files)
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,9 @@ class Trials:
         folder = os.path.join(self.program.folder, f"{self.runs:02}-{slug}")
         followed = FollowedRun(folder)
         with WorkProgress(stage=text, silent=self.quiet, describe=followed.describe):
-            trial = run_trial(self.program, folder, name, plan, limit_s, caches=self.caches)
+            # What the backend `eager` compiles is in no cache.
+            caches = "empty" if plan.backend == "eager" else self.caches
+            trial = run_trial(self.program, folder, name, plan, limit_s, caches=caches)
         self.interrupted = self.interrupted or trial.interrupted
         return trial
 
