@@ -416,6 +416,8 @@ FORCED = ITEM_BREAK.replace(
     "Unsupported Tensor.item() call with capture_scalar_outputs=False",
     "Call to `torch._dynamo.graph_break()`",
 ).replace("gb0124", "gb0025")
+IN_EAGER = UserCall(MODEL, 84, "forward", "self.a(x)")
+"""In a function that is not compiled, with the name of one that is."""
 TOKENS = (("tokens", "batch"),)
 
 
@@ -461,24 +463,25 @@ def test_a_value_that_varies_without_the_break_too_does_not_follow() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "entered_at", "behind"),
+    ("text", "entered", "behind"),
     [
-        (ITEM_BREAK, CALLED, True),
-        (FORCED, CALLED, False),
-        (ITEM_BREAK, UserCall(FILE, 51, "evaluate", "encode(x)"), False),
+        (ITEM_BREAK, (ENTERED, CALLED), True),
+        (FORCED, (ENTERED, CALLED), False),
+        (ITEM_BREAK, (ENTERED, UserCall(FILE, 51, "evaluate", "encode(x)")), False),
+        (ITEM_BREAK, (IN_EAGER, replace(IN_EAGER, line=85, text="self.b(x)")), False),
+        (ITEM_BREAK, (IN_EAGER, replace(IN_EAGER, line=5)), False),
     ],
-    ids=["behind", "asked for", "unrelated"],
+    ids=["behind", "asked for", "unrelated", "of a namesake", "of one above it"],
 )
 def test_what_is_behind_a_break_waits_for_it(
-    text: str, entered_at: UserCall, *, behind: bool
+    text: str, entered: tuple[UserCall, UserCall], *, behind: bool
 ) -> None:
     """A variant that was compiled once and served since, of a frame that only a break made, is not
     called wanted, and a setting that names the frame's variables is none."""
-    again = recompile(
-        2, size("x"), frame=CALLEE, frame_id=1, compile_id="1/1", entered_at=entered_at
-    )
-    outer = replace(compiled(recompile(1), 0.5), kind="first", compile_id="0/0")
-    inner = replace(outer, compile_id="1/0", frame=CALLEE, t=0.9, entered_at=entered_at)
+    by, at = entered
+    again = recompile(2, size("x"), frame=CALLEE, frame_id=1, compile_id="1/1", entered_at=at)
+    outer = replace(compiled(recompile(1), 0.5), kind="first", compile_id="0/0", entered_at=by)
+    inner = replace(outer, compile_id="1/0", frame=CALLEE, t=0.9, entered_at=at)
     run = broken(outer, replace(inner, recompile=None), compiled(again), text=text)
     told = process()
     diagnosis = diagnose(
