@@ -206,7 +206,7 @@ def _find_roots(findings: Sequence[Finding], analysis: Analysis) -> dict[int, in
 
 def _leave_to_breaks(findings: Iterable[Finding], analysis: Analysis) -> Iterator[Finding]:
     """Take recipes and settings from findings about frames that only a break made: without it torch
-    compiles no such frame, and its variables have other names."""
+    compiles no such frame, whose variables they name."""
     groups = (group for of_code in analysis.causes.groups.values() for group in of_code)
     recompiled = {group.id: group.all_recompiles for group in groups}
     for finding in findings:

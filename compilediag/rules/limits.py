@@ -235,6 +235,7 @@ def find_limit_hits(analysis: Analysis) -> Iterable[Finding]:
         named = ", ".join(f"{code} {get_code_info(code).slug}" for code in codes)
         limit = frame.limit or DEFAULT_LIMIT
         wanted = analysis.are_wanted(event for event in own if event.produced)
+        wanted = wanted and analysis.find_break(own) is None
         enough = _count_called_sizes(timeline, frame) if wanted and {*codes} <= SIZES else None
         after = "raises (fullgraph=True)" if frame.raised_at_limit else "eager"
         yield make_finding(
