@@ -179,6 +179,8 @@ VALUES = frozenset(("CD104", "CD107", "CD109", "CD116"))
 """Codes of values that Dynamo guards as they are, or as a number of a shape condition."""
 BY_KIND = frozenset(("CD105", "CD106", "CD110", "CD111", "CD118"))
 """Codes whose kinds have different fixes: each kind is a cause of its own."""
+TEMPORARY = "___"
+"""How Dynamo's own names begin, which no program can use: `___stack0`."""
 LIMIT = frozenset(("CD151", "CD152"))
 """Codes of the recompile limit: near it, and at it."""
 EAGER = frozenset(("CD152", "CD154", "CD210", "CD904"))

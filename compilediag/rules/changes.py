@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
+from compilediag.diagnosis.codes import TEMPORARY
 from compilediag.errors import CompilediagError
 from compilediag.rules.environment_variables import format_export
 from compilediag_harness.wire import (
@@ -166,7 +167,10 @@ _LISTABLE = re.compile(r"[LG]\[[^\s,:$`\\\"!]+")
 
 def is_listable(source: str) -> bool:
     """True if a source can be in the list of dynamic ones: torch removes blanks from it, splits it
-    at commas, and matches each entry, as a regular expression, with every other source."""
+    at commas, and matches each entry, as a regular expression, with every other source. A name of
+    Dynamo's own is another value's with every change of the code."""
+    if f"'{TEMPORARY}" in source:
+        return False
     with suppress(re.error):
         return _LISTABLE.fullmatch(source) is not None and bool(re.compile(source))
     return False

@@ -32,6 +32,7 @@ from compilediag.rules import (
 )
 from compilediag.rules.breaks import rule as breaks
 from compilediag.rules.candidates import add_candidates
+from compilediag.rules.make_finding import format_place, replace_advice
 from compilediag.rules.rule import (
     Absorption,
     Analysis,
@@ -130,6 +131,7 @@ def diagnose(timeline: Timeline, rules: Sequence[Rule] = ALL_RULES) -> Diagnosis
     ]
     for absorption in _ABSORPTIONS:
         unmerged = merge_symptoms(unmerged, absorption)
+    advised = _withdraw_recipes([*add_candidates(unmerged, timeline, analysis.causes)])
     # Of steps and seconds that the record of the run does not have, zero would be a claim.
     stepped, measured = timeline.can_observe("steps"), timeline.can_observe("metrics_rows")
     known = [
@@ -138,9 +140,7 @@ def diagnose(timeline: Timeline, rules: Sequence[Rule] = ALL_RULES) -> Diagnosis
             steps=finding.steps if stepped else (),
             cost_s=finding.cost_s if measured else None,
         )
-        for finding in _note_wanted(
-            _withdraw_recipes([*add_candidates(unmerged, timeline, analysis.causes)]), analysis
-        )
+        for finding in _leave_to_breaks(_note_wanted(advised, analysis), analysis)
     ]
     known = list(_add_callers(known, analysis))
     roots = _find_roots(known, analysis)
@@ -175,7 +175,7 @@ def diagnose(timeline: Timeline, rules: Sequence[Rule] = ALL_RULES) -> Diagnosis
         verdict = "blind"
     elif any(finding.severity != "info" for finding in findings):
         verdict = "findings"
-    return Diagnosis(findings, verdict, analysis.agreement, analysis.causes, analysis.needs)
+    return Diagnosis(findings, verdict, analysis.agreement, analysis.causes, analysis.final_needs)
 
 
 def _find_roots(findings: Sequence[Finding], analysis: Analysis) -> dict[int, int]:
@@ -204,11 +204,28 @@ def _find_roots(findings: Sequence[Finding], analysis: Analysis) -> dict[int, in
     return roots
 
 
+def _leave_to_breaks(findings: Iterable[Finding], analysis: Analysis) -> Iterator[Finding]:
+    """Take recipes and settings from findings about frames that only a break made: without it torch
+    compiles no such frame, whose variables they name."""
+    groups = (group for of_code in analysis.causes.groups.values() for group in of_code)
+    recompiled = {group.id: group.all_recompiles for group in groups}
+    for finding in findings:
+        about = (recompiled.get(part, ()) for part in finding.about if isinstance(part, CauseId))
+        broken = analysis.find_break([again for own in about for again in own])
+        is_break = finding.rule.startswith(breaks.BREAKS)
+        if broken is None or is_break or not (finding.fix.recipe or finding.fix.candidates):
+            yield finding
+        else:
+            advice = recompiles.AFTER_BREAK.fill(place=format_place(broken.file, broken.line))
+            fix = replace(finding.fix, candidates=())
+            yield replace_advice(replace(finding, fix=fix), advice)
+
+
 def _note_wanted(findings: Iterable[Finding], analysis: Analysis) -> Iterator[Finding]:
     """Make notes of the findings about variants that the program wants, each compiled once and
     over, where no recipe makes one graph of them."""
     groups = (group for of_code in analysis.causes.groups.values() for group in of_code)
-    wanted = {group.id for group in groups if recompiles.is_wanted(group, analysis.needs)}
+    wanted = {group.id for group in groups if analysis.are_wanted(group.all_recompiles)}
     for finding in findings:
         is_note = finding.fix.recipe is None and wanted.intersection(finding.about[:1])
         yield replace(finding, severity="info") if is_note else finding

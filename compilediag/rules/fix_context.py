@@ -21,8 +21,8 @@ from compilediag_harness.wire import ArgumentChange, Location, find_resumed_func
 
 # Invariant: no blank, quote, `$`, backslash or `!` in an item of the path: sources are put between
 # double quotes of a shell as they are (`format_export`).
-PARAMETER = re.compile(r"L\['([A-Za-z_]\w*)'\]((?:\[[^\s$`\\\"!]+\]|\.\w+)*)")
-"""A source below a parameter: its name, and the path below it."""
+PARAMETER = re.compile(r"L\['(?!___)([A-Za-z_]\w*)'\]((?:\[[^\s$`\\\"!]+\]|\.\w+)*)")
+"""A source below a parameter: its name, none of Dynamo's own, and the path below it."""
 
 FIRST_WITH_UNBACKED = Version("2.13")
 """TORCH_COMPILE_UNBACKED_SOURCES, `ignore_logging_functions`, overrides in the environment, and

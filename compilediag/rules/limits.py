@@ -152,8 +152,7 @@ def find_variant_forecasts(analysis: Analysis) -> Iterable[Finding]:
             continue
         title = f"{used} of {limit} variants of {frame.where.function} used"
         caveat = "raising torch._dynamo.config.recompile_limit only moves the limit"
-        wanted = {analysis.needs.get(recompile.id) for recompile in recompiles} == {"wanted"}
-        if wanted:
+        if analysis.are_wanted(recompiles) and analysis.find_break(recompiles) is None:
             caveat = f"its {used} variants are wanted, and the limit is enough for them"
         if combinations > limit:
             title += f"; {combinations} combinations of {', '.join(sorted(values))} are possible"
@@ -235,7 +234,8 @@ def find_limit_hits(analysis: Analysis) -> Iterable[Finding]:
         codes = tuple(dict.fromkeys(c.rule for r in own for c in causes.get_causes(r) if c.primary))
         named = ", ".join(f"{code} {get_code_info(code).slug}" for code in codes)
         limit = frame.limit or DEFAULT_LIMIT
-        wanted = {analysis.needs.get(event.id) for event in own if event.produced} == {"wanted"}
+        wanted = analysis.are_wanted(event for event in own if event.produced)
+        wanted = wanted and analysis.find_break(own) is None
         enough = _count_called_sizes(timeline, frame) if wanted and {*codes} <= SIZES else None
         after = "raises (fullgraph=True)" if frame.raised_at_limit else "eager"
         yield make_finding(

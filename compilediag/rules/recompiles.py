@@ -7,21 +7,21 @@ program set off are parts of one. The seconds of a recompile go to its primary c
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from compilediag.diagnosis.causes.cause_group import Group
+from compilediag.diagnosis.codes import TEMPORARY
 from compilediag.diagnosis.figures.steps import count_warmup_steps
 from compilediag.diagnosis.findings import CauseId, CommonCause, Finding
-from compilediag.receipt.schema.compiles import Need, PartRecord
+from compilediag.receipt.schema.compiles import PartRecord
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.record import make_record
 from compilediag.rules.facts import Facts, find_break_before
 from compilediag.rules.make_finding import Advice, format_count, format_place, make_finding, pick
 from compilediag.rules.rule import Absorption, Analysis, AnalysisRule, list_compile_ids
-from compilediag.timeline.compiles import CompileId
 from compilediag.timeline.ownership import classify_ownership
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire.event import find_resumed_function
@@ -32,8 +32,6 @@ names of `_build_words` stand in braces."""
 
 
 CARRIED = "what is carried over a graph break is an argument of the code behind it, and guarded"
-TEMPORARY = "___"
-"""How Dynamo's own names begin, which no program can use: `___stack0`."""
 
 _KEYWORD = re.compile(r"`fn\.keywords\['(\w+)'\]`")
 """An argument that a functools.partial holds."""
@@ -42,6 +40,9 @@ ONE_GRAPH_EACH = Advice(
     "leave it, or warm up each before the timed steps: each compiled once, and serves calls since"
 )
 """Advice on variants that the program wants, where no recipe makes one graph of them."""
+
+AFTER_BREAK = Advice("remove the graph break at {place} first")
+"""Advice on what is compiled behind a break: what it needs then is not known before."""
 
 _BEHIND_BREAK = Advice(
     "torch guards on {name} behind the graph break at {place}: remove the break, or keep {name} as "
@@ -64,10 +65,12 @@ class RecompileRule(AnalysisRule):
     def find(self, analysis: Analysis) -> Iterable[Finding]:
         timeline = analysis.timeline
         for group in analysis.causes.groups.get(self.code, ()):
-            wanted = is_wanted(group, analysis.needs)
+            wanted = analysis.are_wanted(group.all_recompiles)
             title, advice = self._describe_group(Facts(group, timeline))
             if wanted and advice.recipe is None:
                 advice = ONE_GRAPH_EACH
+                if broken := analysis.find_break(group.all_recompiles):
+                    advice = AFTER_BREAK.fill(place=format_place(broken.file, broken.line))
             finding = _make_group_finding(timeline, group, title, advice)
             if wanted and _is_in_warmup(timeline, group):
                 finding = replace(finding, severity="info")
@@ -85,11 +88,6 @@ class RecompileRule(AnalysisRule):
             advice = _BEHIND_BREAK.fill(place=broken[1])
         words = _build_words(known)
         return title.format(**words), advice.fill(**words)
-
-
-def is_wanted(group: Group, needs: Mapping[CompileId, Need]) -> bool:
-    """True where every recompile of a group makes a variant that the program wants."""
-    return {needs.get(again.id) for again in group.all_recompiles} == {"wanted"}
 
 
 def _is_in_warmup(timeline: Timeline, group: Group) -> bool:

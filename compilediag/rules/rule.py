@@ -15,8 +15,11 @@ from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.reconcile import Agreement, reconcile
 from compilediag.receipt.schema.compiles import Need
 from compilediag.receipt.schema.evidence import AnyEvidence
+from compilediag.rules.breaks.break_report import find_removable_breaks
 from compilediag.timeline.compiles import CompileId
-from compilediag.timeline.timeline import Timeline
+from compilediag.timeline.frames import BreakLine
+from compilediag.timeline.timeline import Recompile, Timeline
+from compilediag_harness.wire import Location
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +30,38 @@ class Analysis:
     causes: RunCauses
     agreement: Agreement
     needs: Mapping[CompileId, Need]
-    """Of each recompile that counts."""
+    """Of each recompile that counts, as the run shows it with the graph breaks that it has."""
+    behind: Mapping[CompileId, Location]
+    """Compiles of frames that only a break made which the program is to do without, and its line
+    to change."""
+
+    @property
+    def final_needs(self) -> Mapping[CompileId, Need]:
+        """The needs that are reported: nothing is known to be wanted behind such a break."""
+        return {
+            again: "undecided" if need == "wanted" and again in self.behind else need
+            for again, need in self.needs.items()
+        }
+
+    def are_wanted(self, recompiles: Iterable[Recompile]) -> bool:
+        """True where each makes a variant that the program wants, if it keeps its breaks."""
+        return {self.needs.get(again.id) for again in recompiles} == {"wanted"}
+
+    def find_break(self, recompiles: Sequence[Recompile]) -> Location | None:
+        """Find the break, the first of several, behind which all of them are."""
+        lines = [self.behind.get(again.id) for again in recompiles]
+        return None if None in lines else next(iter(lines), None)
 
 
 def analyze_timeline(timeline: Timeline) -> Analysis:
     """Run the stages that all rules share: the causes of recompiles, which of these are wanted, and
     the sources' agreement."""
     causes = find_run_causes(timeline)
-    return Analysis(timeline, causes, reconcile(timeline), judge_recompiles(timeline, causes))
+    made_by = causes.behind.breaks
+    removable = find_removable_breaks(timeline) if made_by else dict[BreakLine, Location]()
+    behind = {compiled: removable[at] for compiled, at in made_by.items() if at in removable}
+    needs = judge_recompiles(timeline, causes)
+    return Analysis(timeline, causes, reconcile(timeline), needs, behind)
 
 
 class AnalysisRule:

@@ -17,7 +17,7 @@ from compilediag.receipt.schema.compiles import (
     Place,
     mask_indices,
 )
-from compilediag.receipt.schema.evidence import AnyEvidence, GuardEvidence
+from compilediag.receipt.schema.evidence import AnyEvidence, BreakEvidence, GuardEvidence
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import FrameName
 from compilediag.views.document import Kind
@@ -182,17 +182,33 @@ def _describe_recompiles(receipt: Receipt) -> str:
 
 
 def describe_needs(receipt: Receipt) -> str:
-    """Describe which recompiles are wanted variants, behind a colon; empty where none is."""
-    seen = receipt.compile
+    """Describe how many recompiles are behind graph breaks, then, behind a colon, which are wanted
+    variants; empty where none is."""
+    seen, behind = receipt.compile, _describe_behind(receipt)
     if not seen.wanted:
-        return ""
+        return behind
     if seen.wanted == seen.recompiles:
         # Of what a recipe prevents it is not said that the program wants it.
         cured = (f for f in receipt.findings if f.fix.recipe and f.severity != "info")
         over = any(finding.rule.startswith("CD1") for finding in cured)
-        return ": over, each compiled once" if over else ": wanted, one graph for each variant"
+        why = ": over, each compiled once" if over else ": wanted, one graph for each variant"
+        return behind + why
     parts = ((seen.avoidable, "avoidable"), (seen.wanted, "wanted"), (seen.undecided, "undecided"))
-    return ": " + ", ".join(f"{count} {name}" for count, name in parts if count)
+    return f"{behind}: " + ", ".join(f"{count} {name}" for count, name in parts if count)
+
+
+def _describe_behind(receipt: Receipt) -> str:
+    """Describe how many recompiles are of frames that exist only because of graph breaks which the
+    program is to do without, behind a comma; empty where none is."""
+    faults = (f.evidence for f in receipt.findings if f.severity != "info")
+    breaks = [
+        ids for evidence in faults if (ids := BreakEvidence.parse(evidence).recompiles_behind)
+    ]
+    behind = {compile_id for ids in breaks for compile_id in ids}
+    again = [event.compile_id for event in receipt.compile.events if event.kind == "recompile"]
+    count, every = sum(map(behind.__contains__, again)), receipt.compile.recompiles
+    how_many = f"{count} of them " if count < every else "all " if every > 1 else ""
+    return f", {how_many}behind {pluralize(len(breaks), 'graph break')}" if count else ""
 
 
 def _describe_problems(receipt: Receipt) -> str:

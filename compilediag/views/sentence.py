@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
-from compilediag.diagnosis.codes import REGISTER
+from compilediag.diagnosis.codes import REGISTER, TEMPORARY
 from compilediag.receipt.finding_keys import normalize_function
 from compilediag.receipt.schema.compiles import FindingRecord, mask_indices
 from compilediag.receipt.schema.evidence import GuardEvidence
@@ -17,8 +17,6 @@ from compilediag.views import lookups
 from compilediag.views.format import join_words
 from compilediag.views.style import RenderOptions
 
-TEMPORARY = "___"
-"""How Dynamo's own names begin, which no program can use."""
 SENTENCE_CHARS = 240
 _OWNERS = ("closure", "global", "object", "optimizer")
 _PLAIN = ("container", "scalar", "tensor", "value")

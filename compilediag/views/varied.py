@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import pairwise
 
-from compilediag.diagnosis.codes import get_code_info
+from compilediag.diagnosis.codes import TEMPORARY, get_code_info
 from compilediag.receipt.finding_keys import normalize_file, normalize_function
 from compilediag.receipt.schema.compiles import VariedValue, mask_indices
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import FrameName
 from compilediag.views.document import Block, Table
 from compilediag.views.place import name_frames
-from compilediag.views.sentence import TEMPORARY, format_history, name_values
+from compilediag.views.sentence import format_history, name_values
 from compilediag.views.style import RenderOptions
 
 MAX_ROWS = 10

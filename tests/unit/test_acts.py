@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from timelines import attempt, hazards, site
+from timelines import attempt, hazards, process, site
 
 from compilediag.diagnosis.causes.run_causes import find_run_causes
 from compilediag.diagnosis.findings import Finding
@@ -14,6 +14,7 @@ from compilediag.timeline.invocations import Calls, ShapeCount, Step
 from compilediag.timeline.timeline import Compile, Recompile, Timeline
 from compilediag_harness.wire import (
     EntryDiff,
+    EntryServed,
     FalseGuard,
     GuardFacts,
     Location,
@@ -411,6 +412,12 @@ def test_an_attribute_is_its_own_behind_a_break() -> None:
     assert sorted(item.rule for item in behind_a_break(flag)) == ["CD104", "CD202"]
 
 
+FORCED = ITEM_BREAK.replace(
+    "Unsupported Tensor.item() call with capture_scalar_outputs=False",
+    "Call to `torch._dynamo.graph_break()`",
+).replace("gb0124", "gb0025")
+IN_EAGER = UserCall(MODEL, 84, "forward", "self.a(x)")
+"""In a function that is not compiled, with the name of one that is."""
 TOKENS = (("tokens", "batch"),)
 
 
@@ -440,11 +447,7 @@ def test_what_follows_from_a_break(
         assert (root.follows, other.follows) == (None, None)
         return
     assert (root.rule, root.id, other.follows) == ("CD202", "F1", "F1")
-    asked_for = ITEM_BREAK.replace(
-        "Unsupported Tensor.item() call with capture_scalar_outputs=False",
-        "Call to `torch._dynamo.graph_break()`",
-    ).replace("gb0124", "gb0025")
-    found = behind_a_break(again, given, text=asked_for)
+    found = behind_a_break(again, given, text=FORCED)
     assert {item.follows for item in found} == {None}, "nobody is to remove that break"
 
 
@@ -457,6 +460,45 @@ def test_a_value_that_varies_without_the_break_too_does_not_follow() -> None:
     run = broken(outer, replace(compiled(inner, 0.9), kind="first"), compiled(elsewhere))
     timeline = Timeline(recompiles=(inner, elsewhere), user_roots=("/home/u",), **run)
     assert {item.follows for item in diagnose(timeline).findings} == {None}
+
+
+@pytest.mark.parametrize(
+    ("text", "entered", "behind"),
+    [
+        (ITEM_BREAK, (ENTERED, CALLED), True),
+        (FORCED, (ENTERED, CALLED), False),
+        (ITEM_BREAK, (ENTERED, UserCall(FILE, 51, "evaluate", "encode(x)")), False),
+        (ITEM_BREAK, (IN_EAGER, replace(IN_EAGER, line=85, text="self.b(x)")), False),
+        (ITEM_BREAK, (IN_EAGER, replace(IN_EAGER, line=5)), False),
+    ],
+    ids=["behind", "asked for", "unrelated", "of a namesake", "of one above it"],
+)
+def test_what_is_behind_a_break_waits_for_it(
+    text: str, entered: tuple[UserCall, UserCall], *, behind: bool
+) -> None:
+    """A variant that was compiled once and served since, of a frame that only a break made, is not
+    called wanted, and a setting that names the frame's variables is none."""
+    by, at = entered
+    again = recompile(2, size("x"), frame=CALLEE, frame_id=1, compile_id="1/1", entered_at=at)
+    outer = replace(compiled(recompile(1), 0.5), kind="first", compile_id="0/0", entered_at=by)
+    inner = replace(outer, compile_id="1/0", frame=CALLEE, t=0.9, entered_at=at)
+    run = broken(outer, replace(inner, recompile=None), compiled(again), text=text)
+    told = process()
+    diagnosis = diagnose(
+        Timeline(
+            recompiles=(again,),
+            user_roots=("/home/u",),
+            processes=(replace(told, torch=replace(told.torch, torch="2.13.0+cpu")),),
+            steps=tuple(Step(0, n, float(n), 1.0, None, None, None, 0.0) for n in range(10)),
+            served=(EntryServed(2.5, 2, "1/1", 0, again=False), EntryServed(3, 3, "1/1", 0, True)),
+            **run,
+        )
+    )
+    (found,) = (item for item in diagnosis.findings if item.rule == "CD105")
+    fix = found.fix
+    assert set(diagnosis.needs.values()) == {"undecided" if behind else "wanted"}
+    assert bool(fix.candidates) == (not behind)
+    assert (fix.summary == "remove the graph break at model.py:14 first") == behind
 
 
 def test_a_mode_that_changed_once_is_one_finding() -> None:
@@ -473,11 +515,7 @@ def test_what_reading_a_value_carries_over_the_break() -> None:
     carried = recompile(2, size("___stack0"), frame=RESUMED, frame_id=1, compile_id="1/2")
     (found,) = behind_a_break(carried)
     assert (found.rule, found.also) == ("CD202", ("CD105",))
-    asked_for = ITEM_BREAK.replace(
-        "Unsupported Tensor.item() call with capture_scalar_outputs=False",
-        "Call to `torch._dynamo.graph_break()`",
-    ).replace("gb0124", "gb0025")
-    rules = [item.rule for item in behind_a_break(carried, text=asked_for)]
+    rules = [item.rule for item in behind_a_break(carried, text=FORCED)]
     assert "CD105" in rules, "the user asked for the break: what happens behind it stays"
 
 

@@ -243,6 +243,25 @@ def test_what_a_recipe_prevents_is_not_called_wanted(recipe: str | None, said: s
     assert head.sentence.endswith(said)
 
 
+@pytest.mark.parametrize(
+    ("behind", "severity", "said"),
+    [
+        (slice(None), "warning", ", all behind 1 graph break"),
+        (slice(1), "warning", ", 1 of them behind 1 graph break"),
+        (slice(None), "info", ""),
+    ],
+)
+def test_recompiles_behind_a_break_are_said_first(behind: slice, severity: str, said: str) -> None:
+    """Before what is known of each; but not where the user asked for the break."""
+    again = [event.compile_id for event in MADE.compile.events if event.kind == "recompile"]
+    evidence = {"recompiles_behind": again[behind]}
+    found = replace(broke("f", "0/0")[1], severity=severity, evidence=evidence)
+    section = replace(MADE.compile, wanted=1, avoidable=0, undecided=len(again) - 1)
+    head = build_headline(replace(MADE, compile=section, findings=(*MADE.findings, found)))
+    text = next(text for text in (head.sentence, *head.more) if "recompiles in" in text)
+    assert text.endswith(f"{said}: 1 wanted, {len(again) - 1} undecided")
+
+
 def test_settings_that_only_may_help_are_not_said_to_cover_findings() -> None:
     """A candidate is for `fix` to try; "without an edit" is said of recipes."""
     candidates = (CandidateRecord(**LONG, value="1"), CandidateRecord(**LONG, value="2"))

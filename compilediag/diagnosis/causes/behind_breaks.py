@@ -4,6 +4,7 @@ is left of a function after it, and functions that the broken function calls, el
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
@@ -12,7 +13,7 @@ from compilediag.diagnosis.findings import Cause
 from compilediag.timeline.compiles import Compile, CompileId, FrameId
 from compilediag.timeline.frames import BreakLine
 from compilediag.timeline.timeline import Recompile, Timeline
-from compilediag_harness.wire import find_resumed_function
+from compilediag_harness.wire import UserCall, find_resumed_function
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ def find_behind_breaks(timeline: Timeline) -> BehindBreaks:
     """Find the break behind each frame, taking compiles in their time order."""
     # The break that a compile met, the last of several.
     sites = {attempt: site.at for site in timeline.breaks for attempt in site.attempts}
-    broken: dict[Hashable, tuple[BreakLine, CompileId]] = {}
+    broken: dict[Hashable, dict[FrameId, tuple[BreakLine, Compile]]] = defaultdict(dict)
     behind: dict[FrameId, tuple[BreakLine, CompileId]] = {}
     breaks: dict[CompileId, BreakLine] = {}
     above: dict[CompileId, CompileId] = {}
@@ -83,7 +84,15 @@ def find_behind_breaks(timeline: Timeline) -> BehindBreaks:
         caller = event.entered_at and (event.entered_at.file, event.entered_at.function)
         if whole != event.frame.function:
             caller = event.frame.file, whole
-        before = broken.get((*thread, caller))
+        is_rest, call = whole != event.frame.function, event.entered_at
+        before = next(
+            (
+                (at, met.id)
+                for at, met in reversed(broken[(*thread, caller)].values())
+                if is_rest or (call is not None and _may_hold(met, call))
+            ),
+            None,
+        )
         if before is not None and event.kind == "first":
             behind.setdefault(event.key, before)
         if before is not None and event.key in behind:
@@ -91,9 +100,22 @@ def find_behind_breaks(timeline: Timeline) -> BehindBreaks:
         site = sites.get(event.id)
         if site is not None:
             broke.add(event.id)
-            broken[(*thread, (event.frame.file, whole))] = site, event.id
+            of_name = broken[(*thread, (event.frame.file, whole))]
+            of_name.pop(event.key, None)
+            of_name[event.key] = site, event
     compiles = {event.id: event for event in timeline.compiles if event.forward} if breaks else {}
     return BehindBreaks(breaks, above, frozenset(broke), compiles)
+
+
+def _may_hold(broken: Compile, call: UserCall) -> bool:
+    """True if a call by a function of that name may be in the broken one: not above its first line,
+    nor as far down as the call that the broken one itself was entered by."""
+    own, first = broken.entered_at, broken.frame.line
+    if find_resumed_function(broken.frame.function) is not None:
+        return True  # its line is that of the break
+    if own is not None and (own.file, own.function) == (call.file, call.function):
+        return first <= call.line and not first < own.line <= call.line
+    return first <= call.line
 
 
 def get_whole_function(name: str) -> str:

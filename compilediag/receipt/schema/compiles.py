@@ -401,7 +401,8 @@ class CompileSection(Counts, frozen=True, kw_only=True):
     #: Recompiles for what came once, was compiled before a reset, was filled or grew by itself, or
     #: went on in both halves of the run.
     avoidable: int | None = None
-    #: The other recompiles: too late in the run, or it was not seen what served the calls.
+    #: The other recompiles: too late in the run, it was not seen what served the calls, or wanted
+    #: but for a graph break that made their frame.
     undecided: int | None = None
     #: Every guarded value that was false at a compile, beside the causes too: those that were false
     #: most often first.

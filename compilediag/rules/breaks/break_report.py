@@ -1,4 +1,4 @@
-"""Reads torch's report of a graph break into its cause, category and place."""
+"""Reads torch's report of a graph break into its cause, category and place; sites with theirs."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import json
 import pkgutil
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
-from compilediag.diagnosis.codes import REGISTER
-from compilediag_harness.wire import Location
+from compilediag.diagnosis.codes import LIMIT, REGISTER, Severity
+from compilediag.timeline.compiles import Compile, CompileId
+from compilediag.timeline.frames import BreakLine
+from compilediag.timeline.ownership import classify_ownership
+from compilediag.timeline.timeline import BreakSite, Frame, Timeline
+from compilediag_harness.wire import Location, find_resumed_function
 
 Patterns = tuple[tuple[str, re.Pattern[str]], ...]
 """A category, and the text of a break of that category."""
@@ -315,3 +319,100 @@ def load_categories() -> BreakCategories:
         by_title=compile_patterns("rules", re.IGNORECASE),
         by_legacy_title=compile_patterns("legacy_titles"),
     )
+
+
+# --- sites ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedBreak:
+    """A break site with its report and the frames it belongs to."""
+
+    site: BreakSite
+    report: BreakReport
+    frames: tuple[Frame, ...]
+    """Frames in which torch met the break."""
+    resumed: tuple[Frame, ...] = ()
+    """Frames that exist because of it: the rest of the function, compiled as one of its own."""
+
+    @property
+    def eager_frames(self) -> tuple[Frame, ...]:
+        """Frames that ran eager because of it: never those that merely hit the limit."""
+        return tuple(f for f in self.frames if f.ran_eager and f.limit_hit_step is None)
+
+    @property
+    def ran_eager(self) -> bool:
+        """True if the whole frame goes to eager, by torch's word or what the frame became."""
+        return self.report.ran_eager or bool(self.eager_frames)
+
+    @property
+    def compiled_stack(self) -> Sequence[Location]:
+        """The lines of the stack within the compiled frame or the function that it resumes,
+        outermost first."""
+        stack = self.report.stack
+        names = {(frame.where.file, frame.where.function) for frame in self.frames}
+        names |= {(file, find_resumed_function(function) or function) for file, function in names}
+        entries = (at for at, line in enumerate(stack) if (line.file, line.function) in names)
+        return stack[next(entries, len(stack)) :]
+
+    def find_location(self, timeline: Timeline) -> Location:
+        """Find the line to change: the site; where that is torch's own line, the innermost other
+        line of the compiled frame, or that frame itself, where the stack leaves it out (2.13 and
+        later do)."""
+        at = Location(self.site.file, self.site.line, self.site.function)
+        compiled = [frame.where for frame in self.frames if frame.where.file]
+        lines = (at, *reversed(self.compiled_stack), *compiled)
+        roots = timeline.user_roots
+        return next((it for it in lines if classify_ownership(it.file, roots) != "torch"), at)
+
+
+def read_break_sites(timeline: Timeline) -> Iterable[ReportedBreak]:
+    """Read every break site with its report and the frames in which torch met it."""
+    frames = timeline.frames  # a run may have thousands
+    attempts: dict[CompileId, list[Compile]] = {}
+    for event in timeline.compiles:
+        if event.forward:
+            # A restart of a compile ("0/0_1") belongs to the compile.
+            whole = event.id._replace(compile_id=event.compile_id.partition("_")[0])
+            attempts.setdefault(whole, []).append(event)
+    order = {frame.key: at for at, frame in enumerate(frames)}
+    resumed: dict[tuple[str, str], list[Frame]] = {}
+    for frame in frames:
+        resumed.setdefault((frame.where.file, frame.where.function), []).append(frame)
+    for site in timeline.breaks:
+        report = read_break(site.text)
+        met = [event for key in sorted(site.attempts) for event in attempts.get(key, ())]
+        reason = next((event.fail_reason for event in met if event.fail_reason), None)
+        if reason is not None and (not report.title or report.title.startswith("Graph break: ")):
+            # 2.7 logs the place of a skipped frame without the reason; its metrics row has it.
+            raised = f"Traceback (most recent call last):\nUnsupported: {reason}"
+            report = read_break(f"{site.text.rstrip()}\n{raised}")
+        within = sorted({order[event.key] for event in met if event.key in order})
+        rest = f"torch_dynamo_resume_in_{site.function}_at_{site.line}"
+        yield ReportedBreak(
+            site,
+            report,
+            tuple(frames[at] for at in within),
+            tuple(resumed.get((site.file, rest), ())),
+        )
+
+
+def choose_severity(broken: ReportedBreak, timeline: Timeline) -> Severity:
+    """Choose how bad a break is: one that the user asked for, or that is torch's own, is a note."""
+    explicit, frames, roots = broken.report.explicit, broken.eager_frames, timeline.user_roots
+    owner = classify_ownership(broken.find_location(timeline).file, roots)
+    if broken.ran_eager:
+        owners = [classify_ownership(frame.where.file, roots) for frame in frames]
+        if any(frame_owner != "torch" for frame_owner in owners or [owner]):
+            return "warning" if explicit else "error"
+    return "info" if explicit or owner == "torch" else "warning"
+
+
+def find_removable_breaks(timeline: Timeline) -> Mapping[BreakLine, Location]:
+    """Find the breaks that the program is to do without, more than notes, and the lines to change
+    for them."""
+    return {
+        broken.site.at: broken.find_location(timeline)
+        for broken in read_break_sites(timeline)
+        if broken.report.code not in LIMIT and choose_severity(broken, timeline) != "info"
+    }

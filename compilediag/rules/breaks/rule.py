@@ -6,16 +6,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 
 from msgspec import structs
 
 from compilediag.diagnosis.causes.merge_by_common_cause import ANOTHER_INSTANCE
-from compilediag.diagnosis.codes import LIMIT, Severity, get_code_info
+from compilediag.diagnosis.codes import LIMIT, TEMPORARY, get_code_info
 from compilediag.diagnosis.findings import CauseId, Finding
 from compilediag.receipt.schema.compiles import CandidateRecord, FindingRecord
 from compilediag.receipt.schema.evidence import BreakEvidence
-from compilediag.rules.breaks.break_report import AS_WRAPPED, CODES, BreakReport, read_break
+from compilediag.rules.breaks.break_report import (
+    AS_WRAPPED,
+    CODES,
+    BreakReport,
+    ReportedBreak,
+    choose_severity,
+    read_break_sites,
+)
 from compilediag.rules.changes import (
     DYNAMO,
     IGNORED_LOGGERS,
@@ -35,45 +42,12 @@ from compilediag.rules.make_finding import (
     replace_advice,
     shorten,
 )
-from compilediag.rules.recompiles import TEMPORARY
 from compilediag.rules.rule import Absorption, Analysis, AnalysisRule, list_compile_ids
-from compilediag.timeline.compiles import Compile, CompileId
+from compilediag.timeline.compiles import CompileId
 from compilediag.timeline.frames import BreakLine
-from compilediag.timeline.ownership import Ownership, classify_ownership
-from compilediag.timeline.timeline import BreakSite, Frame, Timeline
-from compilediag_harness.wire import Location, SettingChange, UserCall, find_resumed_function
-
-
-@dataclass(frozen=True, slots=True)
-class ReportedBreak:
-    """A break site with its report and the frames it belongs to."""
-
-    site: BreakSite
-    report: BreakReport
-    frames: tuple[Frame, ...]
-    """Frames in which torch met the break."""
-    resumed: tuple[Frame, ...] = ()
-    """Frames that exist because of it: the rest of the function, compiled as one of its own."""
-
-    @property
-    def eager_frames(self) -> tuple[Frame, ...]:
-        """Frames that ran eager because of it: never those that merely hit the limit."""
-        return tuple(f for f in self.frames if f.ran_eager and f.limit_hit_step is None)
-
-    @property
-    def ran_eager(self) -> bool:
-        """True if the whole frame goes to eager, by torch's word or what the frame became."""
-        return self.report.ran_eager or bool(self.eager_frames)
-
-    @property
-    def compiled_stack(self) -> Sequence[Location]:
-        """The lines of the stack within the compiled frame or the function that it resumes,
-        outermost first."""
-        stack = self.report.stack
-        names = {(frame.where.file, frame.where.function) for frame in self.frames}
-        names |= {(file, find_resumed_function(function) or function) for file, function in names}
-        entries = (at for at, line in enumerate(stack) if (line.file, line.function) in names)
-        return stack[next(entries, len(stack)) :]
+from compilediag.timeline.ownership import classify_ownership
+from compilediag.timeline.timeline import Timeline
+from compilediag_harness.wire import SettingChange, UserCall
 
 
 @AnalysisRule
@@ -91,49 +65,13 @@ def find_breaks(analysis: Analysis) -> Iterable[Finding]:
             yield _make_break_finding(broken, timeline, behind.get(broken.site.at, ()), others)
 
 
-def read_break_sites(timeline: Timeline) -> Iterable[ReportedBreak]:
-    """Read every break site with its report and the frames in which torch met it."""
-    frames = timeline.frames  # a run may have thousands
-    attempts: dict[CompileId, list[Compile]] = {}
-    for event in timeline.compiles:
-        if event.forward:
-            # A restart of a compile ("0/0_1") belongs to the compile.
-            whole = event.id._replace(compile_id=event.compile_id.partition("_")[0])
-            attempts.setdefault(whole, []).append(event)
-    order = {frame.key: at for at, frame in enumerate(frames)}
-    resumed: dict[tuple[str, str], list[Frame]] = {}
-    for frame in frames:
-        resumed.setdefault((frame.where.file, frame.where.function), []).append(frame)
-    for site in timeline.breaks:
-        report = read_break(site.text)
-        met = [event for key in sorted(site.attempts) for event in attempts.get(key, ())]
-        reason = next((event.fail_reason for event in met if event.fail_reason), None)
-        if reason is not None and (not report.title or report.title.startswith("Graph break: ")):
-            # 2.7 logs the place of a skipped frame without the reason; its metrics row has it.
-            raised = f"Traceback (most recent call last):\nUnsupported: {reason}"
-            report = read_break(f"{site.text.rstrip()}\n{raised}")
-        within = sorted({order[event.key] for event in met if event.key in order})
-        rest = f"torch_dynamo_resume_in_{site.function}_at_{site.line}"
-        yield ReportedBreak(
-            site,
-            report,
-            tuple(frames[at] for at in within),
-            tuple(resumed.get((site.file, rest), ())),
-        )
-
-
 def _make_break_finding(
     broken: ReportedBreak, timeline: Timeline, behind: Sequence[CompileId], others: Collection[str]
 ) -> Finding:
     """Make the finding of a break. `behind`: the recompiles of frames that exist only because of
     the break; `others`: ids that recompiles of other frames have."""
     site, report, roots = broken.site, broken.report, timeline.user_roots
-    # The line to change: the site; where that is torch's own line, the innermost other line of the
-    # compiled frame, or that frame itself, where the stack leaves it out (2.13 and later do).
-    at, stack = Location(site.file, site.line, site.function), broken.compiled_stack
-    compiled = [frame.where for frame in broken.frames if frame.where.file]
-    lines = (at, *reversed(stack), *compiled)
-    location = next((line for line in lines if classify_ownership(line.file, roots) != "torch"), at)
+    location, stack = broken.find_location(timeline), broken.compiled_stack
     owner = classify_ownership(location.file, roots)
     # The program's own innermost line of what was compiled, which calls what breaks.
     call = site.entered_at
@@ -160,22 +98,13 @@ def _make_break_finding(
         caveat=advice.caveat,
         recipe=advice.recipe,
         location=location,
-        severity=_choose_severity(broken, owner, timeline),
+        severity=choose_severity(broken, timeline),
         confidence="exact" if report.gb_id is not None else "text",
         count=site.count,
         steps=(site.first_step,),
         evidence=facts,
         about=(site.at,),
     )
-
-
-def _choose_severity(broken: ReportedBreak, owner: Ownership, timeline: Timeline) -> Severity:
-    explicit, frames = broken.report.explicit, broken.eager_frames
-    if broken.ran_eager:
-        owners = [classify_ownership(frame.where.file, timeline.user_roots) for frame in frames]
-        if any(frame_owner != "torch" for frame_owner in owners or [owner]):
-            return "warning" if explicit else "error"
-    return "info" if explicit or owner == "torch" else "warning"
 
 
 def _build_evidence(broken: ReportedBreak) -> dict[str, object]:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from compilediag.diagnosis.causes.cause_group import Group, find_changed_sizes
+from compilediag.diagnosis.codes import TEMPORARY
 from compilediag.diagnosis.findings import Finding
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.invocations import VaryingSizesRecord
@@ -21,7 +22,7 @@ from compilediag.rules.facts import (
     list_uses,
 )
 from compilediag.rules.make_finding import Advice, replace_advice
-from compilediag.rules.recompiles import CARRIED, TEMPORARY, RecompileRule, TitleAndAdvice
+from compilediag.rules.recompiles import CARRIED, RecompileRule, TitleAndAdvice
 from compilediag.rules.rule import list_compile_ids
 from compilediag.rules.sizes.lines import add_branch_line, add_size_line
 from compilediag.timeline.invocations import find_varying_sizes
