@@ -142,8 +142,7 @@ def _make_break_finding(
         call = None
     is_own, in_package = classify_ownership(site.file, roots) == "user", owner == "third_party"
     branch = site.branch if CODES[report.category] == "CD202" else None
-    if branch is not None:  # no option helps there
-        report = replace(report, options=())
+    report = report if branch is None else replace(report, options=())  # none helps there
     advice = _choose_advice(report, is_own=is_own, in_package=in_package, call=call)
     if branch is not None and advice == FIXES["CD202"]:
         advice = STATE_BRANCH if re.fullmatch(r"self\.\w+", branch.text) else BRANCH

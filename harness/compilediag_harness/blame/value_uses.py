@@ -77,11 +77,10 @@ def find_decided_branch(file: str, line: int) -> UserCall | None:
     calls = [call for call in calls if call.lineno <= line <= (call.end_lineno or 0)]
     tensors = {call: tensor for call in calls if (tensor := _get_read_tensor(call)) is not None}
     decided = [*map(_Reader(file, function, {}, 0).find_decided, tensors)]
-    lines = [condition.lineno for condition in decided if condition is not None]
-    if not lines or len(lines) < len(decided):
+    if not decided or 0 in decided:
         return None
     # Of `int(t.item())` the inner call is the last one.
-    return UserCall(file, lines[0], "", clip(ast.unparse([*tensors.values()][-1]), 200))
+    return UserCall(file, decided[0], "", clip(ast.unparse([*tensors.values()][-1]), 200))
 
 
 def _get_read_tensor(call: ast.Call) -> ast.expr | None:
@@ -135,17 +134,16 @@ class _Reader:
                 elif kind and not (met and kind == "arithmetic"):
                     yield self._make_use(kind, at)
 
-    def find_decided(self, read: ast.expr) -> ast.expr | None:
-        """Find the condition, or the bound of a loop, that a number decides, whichever functions of
-        numbers and variables that hold nothing else it goes through."""
-        waiting, known = [cast(ast.AST, read)], set[str]()
+    def find_decided(self, read: ast.AST) -> int:
+        """Find the line of the branch or loop that a number decides, whichever functions of numbers
+        and variables that hold nothing else it goes through; 0 where there is none."""
+        waiting, known = [read], set[str]()
         for node in waiting:
             kind, at, _ = self._find_use(node, mixed=False)
             called = getattr(getattr(at, "func", None), "id", "") if kind == "passed" else ""
-            # Dynamo keeps an `assert` in the graph.
-            kept = isinstance(self._parents.get(id(at)), ast.Assert)
+            kept = isinstance(self._parents.get(id(at)), ast.Assert)  # in the graph
             if called == "range" or (kind == "condition" and not kept):
-                return cast(ast.expr, at)
+                return getattr(at, "lineno", 0)
             waiting += [at] if called in _BY_NAME else []
             for target in _list_targets(at) if kind == "variable" else ():
                 named = [n for n in self._nodes if getattr(n, "id", None) == target.id]
@@ -153,7 +151,7 @@ class _Reader:
                 once = len(named) - len(reads) == 1 and target.id not in known
                 waiting += reads if once else []
                 known.add(target.id)
-        return None
+        return 0
 
     def _make_use(self, kind: str, at: ast.AST, callee: str = "") -> ValueUse:
         return ValueUse(kind, self._file, getattr(at, "lineno", 0), callee)
