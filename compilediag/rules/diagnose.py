@@ -157,7 +157,8 @@ def diagnose(timeline: Timeline, rules: Sequence[Rule] = ALL_RULES) -> Diagnosis
             known[n].rule not in WRONG,
             known[n].severity != "error" or known[n].rule in LIMIT,  # after what fills it
             n in roots,
-            known[n].rule == COMBINATION,  # what makes its values change comes first
+            # What makes its values change comes first, and what has a known cause.
+            known[n].rule in (COMBINATION, "CD190"),
             -costs[n],
             SEVERITIES.index(known[n].severity),
         ),

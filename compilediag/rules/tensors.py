@@ -34,6 +34,11 @@ GRADIENT_OF_INPUT = Advice(
     "alike",
     "a gradient is computed for that input then, which costs memory",
 )
+VIEWED = Advice(
+    "torch guards on the tensor that a view was taken of: leave it where views and other tensors "
+    "are both wanted; else pass one kind at every call: of a view its .clone()",
+    "a copy of the tensor",
+)
 INFERENCE_TENSOR = Advice(
     "torch tells tensors made inside of torch.inference_mode() apart: make {name} in the mode that "
     "it is used in at every call, or use torch.no_grad()",
@@ -47,6 +52,7 @@ _TITLES: Mapping[str | None, str] = {
     "grad": "gradient present or missing",
     "subclass": "tensor subclass",
     "identity": "another tensor at a static address",
+    "view": "tensor that is a view or none",
 }
 _ASPECTS = {"stride": "layout", "parameter": "kind of parameter", "grad": "state of its gradient"}
 
@@ -65,6 +71,8 @@ def _describe_metadata(known: Facts) -> TitleAndAdvice:
     title = _TITLES.get(kind, f"tensor of another {aspect}")
     if kind == "parameter" and (first.expected or "").startswith("requires_grad"):
         title = "parameter frozen or released"
+    if kind == "view":
+        return title, VIEWED
     if kind == "requires_grad":
         return title, GRADIENT_OF_INPUT
     if kind == "inference" and "ADInplaceOrView" not in parse_dispatch_keys(first.expected or ""):

@@ -46,6 +46,7 @@ class BreakSite(wire.Location):
     """The compiles that met it; a restart belongs to its compile."""
     processes: tuple[int, ...] = ()
     """Indexes of the processes that reported it, ascending."""
+    branch: wire.UserCall | None = None
     entered_at: wire.UserCall | None = None
     entered_from: str = ""
     """Of the compile that reported it first, as in `Compile`; of a break in a library the program's
@@ -89,6 +90,7 @@ def collect_breaks(
             first_step=first.step,
             attempts=frozenset(ids),
             processes=tuple(dict.fromkeys(process for process, _, _ in reports)),
+            branch=first.branch,
             entered_at=call,
             entered_from=thread,
         )

@@ -220,6 +220,36 @@ def test_a_guarded_text_of_a_megabyte_is_cut():
         assert len(encode(event)) < 20_000
 
 
+def test_a_view_that_is_none_any_more_is_the_false_guard():
+    """torch's reason is what a condition on the sizes of its base raised."""
+    with observed() as seen:
+        function = compiled(scaled, dynamic=True)
+        function(torch.ones(3, 6)[:, :4], "a")
+        function(torch.empty_strided((5, 4), (7, 1)).fill_(1), "a")
+    (event,) = seen.of(Recompiled)
+    assert event.reasons[0].endswith("'NoneType' object has no attribute 'size'")
+    (entry,) = event.entries
+    assert [(guard.source, guard.actual) for guard in entry.guards] == [
+        ("L['x']._base", "NoneType")
+    ]
+    assert entry.unevaluated == 0
+
+
+def branching(x):
+    if x.max().item() > 0:
+        return x + 1
+    return x
+
+
+def test_a_break_has_the_branch_that_the_number_decides():
+    """The line and what is read, from the source of the function."""
+    with observed() as seen:
+        compiled(branching)(torch.ones(2))
+    (event,) = seen.of(GraphBroke)
+    begin = branching.__code__.co_firstlineno
+    assert (event.branch.line, event.branch.text) == (begin + 1, "x.max()")
+
+
 def written(function, *given):
     with observed() as seen:
         for values in given:

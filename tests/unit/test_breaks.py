@@ -9,7 +9,7 @@ from compilediag.diagnosis.findings import Finding, make_place
 from compilediag.rules.breaks.rule import find_breaks
 from compilediag.rules.diagnose import diagnose
 from compilediag.timeline.timeline import Compile, Timeline
-from compilediag_harness.wire import Location
+from compilediag_harness.wire import Location, UserCall
 
 ITEM = """Graph break in user code at {file}:{line}
 Graph Break Reason: Encountered graph break when attempting to trace CALL: a function call:
@@ -220,3 +220,27 @@ def test_what_dynamo_skips_may_be_a_wrapper(file: str, advice: str) -> None:
     if file.startswith("own"):
         name = "own.adan.Adan.step (Dynamo skips its file on purpose)"
     assert finding.title == f"graph break: Attempted to call function marked as skipped: {name}"
+
+
+HINT = "  Hint: Set `torch._dynamo.config.capture_scalar_outputs = True`.\n"
+
+
+@pytest.mark.parametrize(
+    ("read", "begin"),
+    [
+        ("epoch", "decide the branch at app.py:20 outside of the compiled function"),
+        ("self.step", "decide the branch at app.py:20 outside of the compiled function; or keep"),
+    ],
+)
+def test_an_option_is_no_advice_where_the_number_decides_a_branch(read: str, begin: str) -> None:
+    """With it the graph breaks at the branch; of an attribute a plain one beside it cures."""
+    text = item_at().replace("  Developer", f"{HINT}  Developer")
+    as_number = only(timeline([attempt("0/0")], breaks=(site(text),)))
+    assert as_number.fix.summary.endswith("capture_scalar_outputs = True, as torch's own hint says")
+    deciding = replace(site(text), branch=UserCall(FILE, 20, "", read))
+    finding = only(timeline([attempt("0/0")], breaks=(deciding,)))
+    assert finding.fix.summary.startswith(begin)
+    assert (f"`{read}`" in finding.fix.summary) is read.startswith("self.")
+    assert "capture_scalar_outputs" not in finding.fix.summary
+    assert "does not help at a branch" in (finding.fix.caveat or "")
+    assert finding.evidence["options"] == {"capture_scalar_outputs": "True"}

@@ -9,7 +9,7 @@ import weakref
 import torch
 
 from compilediag_harness.blame import writers, writes_in_source
-from compilediag_harness.blame.value_uses import find_uses
+from compilediag_harness.blame.value_uses import find_decided_branch, find_uses
 from compilediag_harness.blame.writers import ReachableNames
 from compilediag_harness.wire import Location
 
@@ -188,6 +188,36 @@ def test_uses_of_a_value_are_followed():
     kinds = {use.kind for use in find_uses([(at, names)], "limit")}
     assert kinds == {"arithmetic", "condition", "symbolic_math"}
     assert find_uses([(Location("/nowhere.py", 1, ""), {})], "level") is None
+
+
+def reading(self, x, flag):
+    if self.initialized.item() == 0:
+        x = x + 1
+    step = int(self.step.item())
+    if flag and step <= self.start:
+        return x
+    for _ in range(max(x.sum().item(), 1)):
+        x = x * 2
+    first = x.max().item()
+    assert first < 9
+    reused = x.min().item()
+    reused = reused + 1 if flag else 0
+    while reused < 3:
+        reused = 4
+    return x * self.scale.item() + (2 if bool(self.other) else first) + int(x.any())
+
+
+def test_a_branch_that_a_number_of_a_tensor_decides_is_found():
+    """Itself or by the variable that holds it and nothing else; an assert decides no branch that
+    breaks the graph, and a line that reads other numbers too none for certain."""
+    begin = reading.__code__.co_firstlineno
+    found = [find_decided_branch(__file__, begin + at) for at in range(16)]
+    assert {at: (it.text, it.line - begin) for at, it in enumerate(found) if it is not None} == {
+        1: ("self.initialized", 1),
+        3: ("self.step", 4),
+        6: ("x.sum()", 6),
+    }
+    assert find_decided_branch("/nowhere.py", 3) is None
 
 
 LIBRARY = """

@@ -176,6 +176,8 @@ def _match_tensor(guard: Guard, known: GuardContext) -> FamilyMatch:
     path, owner = guard.path, classify_owner(guard.path, known.facts)
     if path is not None and (path.registry == "_parameters" or path.member == "grad"):
         return "CD106", "parameter"
+    if path is not None and path.member == "_base":
+        return "CD106", "view"
     held = owner in ("attribute", "module") and not _is_filled_outside(guard, known)
     if guard.check == "tensor":
         if held and guard.aspect in ("size", "rank"):

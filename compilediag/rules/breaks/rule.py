@@ -79,7 +79,12 @@ def _make_break_finding(
     if call is None or own is None or (own.file, own.line) != (call.file, call.line):
         call = None
     is_own, in_package = classify_ownership(site.file, roots) == "user", owner == "third_party"
+    branch = site.branch if CODES[report.category] == "CD202" else None
+    report = report if branch is None else replace(report, options=())  # none helps there
     advice = _choose_advice(report, is_own=is_own, in_package=in_package, call=call)
+    if branch is not None and advice == FIXES["CD202"]:
+        advice = STATE_BRANCH if re.fullmatch(r"self\.\w+", branch.text) else BRANCH
+        advice = advice.fill(place=format_place(site.file, branch.line), read=branch.text)
     # torch's title, with what it is about where the title does not name that.
     title = f"graph break: {shorten(report.title, 120) or 'torch gave no reason'}"
     if report.callee is not None and report.callee.name not in report.title:
@@ -213,6 +218,17 @@ FIXES = {
     "CD214": Advice("keep the operator's contract: pure functions, the same output structure"),
     "CD290": Advice("read torch's report in the evidence: this break fits no known category"),
 }
+BRANCH = Advice(
+    "decide the branch at {place} outside of the compiled function",
+    f"{DYNAMO}.capture_scalar_outputs = True does not help at a branch, but for an int64 or "
+    "float64 scalar on the CPU that was not changed or made within",
+)
+STATE_BRANCH = Advice(
+    f"{BRANCH.fix}; or keep what `{{read}}` says in a plain Python attribute too, set wherever it "
+    "is set and where a state dict is loaded, and let one call before the compiled ones do what is "
+    "done once",
+    f"a graph for each value of a plain attribute: too many for a counter; {BRANCH.caveat}",
+)
 WRAPPED = Advice(
     "compile it before it is wrapped{when}, or call it outside the compiled function: Dynamo skips "
     "the wrapper, not the function",

@@ -15,7 +15,7 @@ from typing import Any, cast
 from compilediag_harness.blame.source_locations import is_torch
 from compilediag_harness.blame.writes_in_source import find_function_around, iterate_conditions
 from compilediag_harness.torch_internals.torch_operators import classify_argument, is_symbolic
-from compilediag_harness.wire import Location, ValueUse
+from compilediag_harness.wire import Location, UserCall, ValueUse, clip
 
 _BEGINS = re.compile(r"\s*(?:async\s+)?def\s+(?P<name>\w+)\s*\(")
 _MAX_CALLS = 4
@@ -69,6 +69,28 @@ def find_uses(
     return tuple(uses)[:_MAX_USES] if known else None
 
 
+def find_decided_branch(file: str, line: int) -> UserCall | None:
+    """Find the branch or loop that is decided by all numbers which a line reads out of tensors,
+    with the text of what is read."""
+    function = find_function_around(file, line) or ast.Module([], [])
+    calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
+    calls = [call for call in calls if call.lineno <= line <= (call.end_lineno or 0)]
+    tensors = {call: tensor for call in calls if (tensor := _get_read_tensor(call)) is not None}
+    decided = [*map(_Reader(file, function, {}, 0).find_decided, tensors)]
+    if not decided or 0 in decided:
+        return None
+    # Of `int(t.item())` the inner call is the last one.
+    return UserCall(file, decided[0], "", clip(ast.unparse([*tensors.values()][-1]), 200))
+
+
+def _get_read_tensor(call: ast.Call) -> ast.expr | None:
+    """Get what a call reads a number out of: `t` of `t.item()` and of `int(t)`."""
+    if isinstance(call.func, ast.Attribute):
+        return call.func.value if call.func.attr == "item" and not call.args else None
+    named = getattr(call.func, "id", "") in ("int", "float", "bool") and len(call.args) == 1
+    return call.args[0] if named else None
+
+
 def _list_called(file: str, function: ast.AST) -> Iterator[Location]:
     """List the functions of the same file that have the name of one that a function calls."""
     calls = (node.func for node in ast.walk(function) if isinstance(node, ast.Call))
@@ -112,6 +134,25 @@ class _Reader:
                 elif kind and not (met and kind == "arithmetic"):
                     yield self._make_use(kind, at)
 
+    def find_decided(self, read: ast.AST) -> int:
+        """Find the line of the branch or loop that a number decides, whichever functions of numbers
+        and variables that hold nothing else it goes through; 0 where there is none."""
+        waiting, known = [read], set[str]()
+        for node in waiting:
+            kind, at, _ = self._find_use(node, mixed=False)
+            called = getattr(getattr(at, "func", None), "id", "") if kind == "passed" else ""
+            kept = isinstance(self._parents.get(id(at)), ast.Assert)  # in the graph
+            if called == "range" or (kind == "condition" and not kept):
+                return getattr(at, "lineno", 0)
+            waiting += [at] if called in _BY_NAME else []
+            for target in _list_targets(at) if kind == "variable" else ():
+                named = [n for n in self._nodes if getattr(n, "id", None) == target.id]
+                reads = [n for n in named if _is_read(n, target.id)]
+                once = len(named) - len(reads) == 1 and target.id not in known
+                waiting += reads if once else []
+                known.add(target.id)
+        return 0
+
     def _make_use(self, kind: str, at: ast.AST, callee: str = "") -> ValueUse:
         return ValueUse(kind, self._file, getattr(at, "lineno", 0), callee)
 
@@ -136,7 +177,7 @@ class _Reader:
                 )
             elif isinstance(around, ast.UnaryOp):
                 kind = "arithmetic"
-            elif isinstance(around, ast.IfExp):
+            elif isinstance(around, (ast.IfExp, ast.BoolOp)):  # the value of one of its parts
                 pass
             elif isinstance(around, ast.AugAssign) and inner is around.value:
                 return "arithmetic", around, mixed

@@ -112,7 +112,9 @@ class _FailedEntry:
         parts = leaf.parts or [""]  # read once: torch makes them anew each time
         text = strip_comments(parts[0])
         differences: tuple[leaf_checks.Mismatch, ...] = ()
-        if leaf.kind == "TENSOR_MATCH":
+        if leaf.condition and value is None:
+            differences = (leaf_checks.describe_type(leaf.source, "torch.Tensor", value),)
+        elif leaf.kind == "TENSOR_MATCH":
             differences = leaf_checks.find_mismatches(text, value, tensor_type)
         elif leaf.kind == "GLOBAL_STATE" and hasattr(leaf.check, "check_verbose"):
             text = str(leaf.check.check_verbose(value).verbose_code_parts[0]).strip()

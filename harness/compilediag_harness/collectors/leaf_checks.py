@@ -8,6 +8,7 @@ for every one, from the guard's own text and the live value.
 
 from __future__ import annotations
 
+import ast
 import itertools
 import re
 import time
@@ -18,7 +19,11 @@ from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from compilediag_harness.base.object_graph import MISSING, format_type_name
-from compilediag_harness.blame.guard_sources import compile_source
+from compilediag_harness.blame.guard_sources import (
+    compile_source,
+    evaluate_source,
+    parse_expression,
+)
 from compilediag_harness.torch_internals import torch_guards
 
 TENSOR_CHECK = re.compile(
@@ -82,6 +87,8 @@ class ExaminedEntry:
     false: list[torch_guards.Leaf] = field(default_factory=list[torch_guards.Leaf])
     checked: int = 0
     unevaluated: int = 0
+    raised: set[str] = field(default_factory=set[str])
+    """What shape conditions raised: torch prints nothing else of one that does."""
     finished: bool = False
     """False: the deadline came before all leaves were checked."""
 
@@ -127,7 +134,12 @@ class LeafChecks:
             if holds:
                 continue
             failed.add(leaf.target)
-            if holds is None:
+            gone = _find_gone(leaf.condition, examined.scope) if holds is None else None
+            if gone is not None:  # its tensor guard, which torch does not make of these
+                values[gone] = None
+                missing = leaf._replace(source=gone, kind="TENSOR_MATCH")
+                examined.false += [missing] if all(f.source != gone for f in examined.false) else []
+            elif holds is None:
                 examined.unevaluated += 1
             else:
                 examined.false.append(leaf)
@@ -175,8 +187,18 @@ def _evaluate_leaf(leaf: torch_guards.Leaf, examined: ExaminedEntry) -> bool | N
         values[leaf.source] = MISSING  # until the source could be evaluated
         value = values[leaf.source] = eval(compile_source(leaf.source), scope)
         return bool(leaf.check(value))
-    except Exception:
+    except Exception as error:
+        examined.raised |= {str(error)} if leaf.check is None else set()
         return None
+
+
+def _find_gone(condition: str, scope: Mapping[str, Any]) -> str | None:
+    """Find what a shape condition reads a size of that is None now, as the `_base` of a tensor that
+    was a view."""
+    tree = parse_expression(condition)
+    read = [] if tree is None else [n for n in ast.walk(tree) if isinstance(n, ast.Attribute)]
+    sources = [ast.unparse(node.value) for node in read]
+    return next((source for source in sources if evaluate_source(source, scope) is None), None)
 
 
 def find_mismatches(text: str, value: Any, tensor_type: type) -> tuple[Mismatch, ...]:
@@ -188,9 +210,7 @@ def find_mismatches(text: str, value: Any, tensor_type: type) -> tuple[Mismatch,
         return ()
     source = guard["source"]
     if not isinstance(value, tensor_type):
-        expected, actual = f"torch.{guard['type']}", format_type_name(value)
-        message = f"expected type of '{source}' to be <class '{expected}'>, but found "
-        return (Mismatch(f"{message}<class '{actual}'>", expected, actual),)
+        return (describe_type(source, f"torch.{guard['type']}", value),)
     diffs: list[Mismatch] = []
     dtype = str(value.dtype).removeprefix("torch.")
     if dtype != guard["dtype"]:
@@ -213,6 +233,13 @@ def find_mismatches(text: str, value: Any, tensor_type: type) -> tuple[Mismatch,
         text = f"dispatch key set mismatch. expected {guard['keys']}, actual {keys}"
         diffs.append(Mismatch(text, guard["keys"], keys))
     return tuple(diff._replace(text=f"tensor '{source}' {diff.text}") for diff in diffs)
+
+
+def describe_type(source: str, expected: str, value: Any) -> Mismatch:
+    """Describe a value that is no tensor where the guard expects one."""
+    actual = format_type_name(value)
+    message = f"expected type of '{source}' to be <class '{expected}'>, but found "
+    return Mismatch(f"{message}<class '{actual}'>", expected, actual)
 
 
 def _find_size_mismatches(guard: re.Match[str], value: Any) -> list[Mismatch]:

@@ -23,6 +23,7 @@ from typing import Any
 from compilediag_harness.base.session import Session
 from compilediag_harness.blame.source_locations import get_location
 from compilediag_harness.blame.user_calls import find_user_call_or_thread
+from compilediag_harness.blame.value_uses import find_decided_branch
 from compilediag_harness.redaction import in_process
 from compilediag_harness.redaction.nested_redactor import NestedRedactor
 from compilediag_harness.redaction.recognise import is_certainly_secret_name
@@ -97,6 +98,7 @@ _SKIPS = f"{torch_names.CONVERT_FRAME}.__graph_breaks"
 _CUDAGRAPHS = f"{torch_logs.CUDAGRAPH_UTILS}.__cudagraphs"
 _REPEATED_CHARS = 1024
 """Recorded of a break that was reported before: it begins with the place and the reason."""
+_STACK_LINE = re.compile(r'^  File "([^"\n]+)", line (\d+)', re.MULTILINE)
 _TORCH_MODULE = re.compile(r"/torch/(?:nn|distributed)/")
 _ORDINARY_SKIPS = (
     "skipfiles",
@@ -146,7 +148,7 @@ class LogCollector:
         repeated = head in self._seen
         if not repeated:
             self._seen.add(head)
-        text = clip(head, _REPEATED_CHARS) if repeated else clip(head + "\n" + stack)
+        text = head if repeated else f"{head}\n{stack}"
         self._emit_break(text, torch_compiles.get_compile_id(), _BREAKS, repeated=repeated)
 
     def record_failure(self, error: BaseException, code: Any) -> None:
@@ -154,7 +156,7 @@ class LogCollector:
         report = torch_logs.format_skip_report(error, code)
         if report is not None:
             compile_id = str(getattr(error, "compile_id", "") or "")
-            self._emit_break(clip(report), compile_id, _SKIPS)
+            self._emit_break(report, compile_id, _SKIPS)
         reason = "".join(traceback.format_exception_only(type(error), error)).strip()
         self.record_skip(code, reason)
 
@@ -183,8 +185,10 @@ class LogCollector:
 
     def _emit_break(self, text: str, compile_id: str, name: str, *, repeated: bool = False) -> None:
         self.break_records += 1
-        session = self._session
-        session.emit_in_step(GraphBroke, compile_id, session.epoch, text, repeated=repeated)
+        session, stack = self._session, () if repeated else _STACK_LINE.findall(text)
+        branch = find_decided_branch(stack[-1][0], int(stack[-1][1])) if stack else None
+        text = clip(text, _REPEATED_CHARS) if repeated else clip(text)
+        session.emit_in_step(GraphBroke, compile_id, session.epoch, text, repeated, branch)
         self._write(name, text)
 
     def _warn(self, logger: str, text: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import replace
 from typing import Any
 
@@ -109,7 +109,10 @@ class RecompileCollector:
         diffs = [describe_entry(checked, *given, accepted) for checked in nearest]
         scope = {"L": frame.f_locals, "G": frame.f_globals}
         diffs = add_changing_lines(diffs, frame.f_code, scope)
-        diffs = [_add_printed_reason(diff, printed.get(diff.compile_id)) for diff in diffs]
+        diffs = [
+            _add_printed_reason(diff, printed.get(diff.compile_id), checked.raised)
+            for diff, checked in zip(diffs, nearest, strict=True)
+        ]
         return diffs, problem, clipped_reasons
 
 
@@ -120,9 +123,10 @@ def _split_reason(reason: str) -> tuple[str, str]:
     return (match[1], reason[match.end() :]) if match else ("", reason)
 
 
-def _add_printed_reason(diff: EntryDiff, printed: str | None) -> EntryDiff:
+def _add_printed_reason(diff: EntryDiff, printed: str | None, raised: Set[str]) -> EntryDiff:
     """Adds the printed reason when no leaf accounts for it: accessor failures, relational guards,
-    dictionary sizes, dead entries and other backends have no leaf that could be called."""
+    dictionary sizes, dead entries and other backends have no leaf that could be called. `raised`:
+    what conditions raised, which torch evaluates last, and prints in place of a reason."""
     if printed is None:
         return diff
     head = printed.split("\nUser stack trace:")[0]
@@ -134,6 +138,9 @@ def _add_printed_reason(diff: EntryDiff, printed: str | None) -> EntryDiff:
         same = text[:_COMPARED_CHARS] == expression[:_COMPARED_CHARS]
         if same or (named is not None and strip_local_scope(guard.source) == named):
             return diff
+    if expression in raised and diff.guards:
+        return diff
+    expression = f"a guard raised: {expression}" if expression in raised else expression
     user = _find_printed_line(printed, head)
     guard = FalseGuard(source="", leaf="PRINTED", text=clip(expression, 2048), user=user)
     return replace(diff, guards=(guard, *diff.guards))

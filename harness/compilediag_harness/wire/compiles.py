@@ -267,6 +267,8 @@ class GraphBroke(AttemptEvent):
     text: str
     repeated: bool = False
     """torch suppressed the stack because it had printed this break before."""
+    branch: UserCall | None = None
+    """The condition that a number decides which the line reads out of a tensor; `text` of it."""
 
 
 @event
