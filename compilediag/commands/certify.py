@@ -23,8 +23,12 @@ from compilediag.runs.certify.options import CertifyOptions
 from compilediag.runs.certify.recorded import keep_proved
 from compilediag.runs.certify.states import States, select_states
 from compilediag.views import markdown, terminal
-from compilediag.views.certificate import CertificateDocument, shorten_document, show_certificate
-from compilediag.views.format import format_seconds
+from compilediag.views.certificate import (
+    CertificateDocument,
+    describe_length,
+    shorten_document,
+    show_certificate,
+)
 from compilediag_harness.base import atomic_write
 
 NAME = "certificate.json"
@@ -62,10 +66,10 @@ def command(options: CertifyOptions) -> int:
         raise UsageError("name the program: `compilediag certify -- train.py`")
     states = select_states(options)
     announce = make_announcer(quiet=options.quiet)
-    goodput = None if states.recorded is None else states.recorded.receipt.goodput
-    wall_s = getattr(goodput, "wall_s", None)
-    more = "calls with other inputs come on top, unless --no-vary"
-    length = f"; the recorded run took {format_seconds(wall_s)}: {more}" if wall_s else ""
+    length = ""
+    if states.recorded is not None:
+        keeps, varies = options.keep_caches, not options.no_vary
+        length = describe_length(states.recorded.receipt, keeps_caches=keeps, varies=varies)
     announce(f"{states.base} against {states.new}{length}")
     proof = make_proof(states, options, announce)
     whole = _make_document(states, proof)

@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from compilediag.certify.points import JudgedPoint, Outcome, Verdict
+from compilediag.diagnosis.figures.caches import list_earlier_hits
 from compilediag.json_document import Document, convert_to_builtins
+from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.make_finding import shorten
 from compilediag.views.document import Code, Kind, Overview, Preformatted, Section, Table
-from compilediag.views.format import pluralize
+from compilediag.views.format import format_seconds, pluralize
 from compilediag.views.markdown import SIGNS
 from compilediag.views.style import RenderOptions
 
@@ -44,6 +46,30 @@ class CertificateDocument(Document, frozen=True, kw_only=True):
     folder: str = ""  #: With the receipt of the new state: `gate FOLDER` judges it. Since 1.1.
     executions: int  #: Of the program, made for this certificate.
     points: tuple[JudgedPoint, ...]
+
+
+def describe_length(recorded: Receipt, *, keeps_caches: bool, varies: bool) -> str:
+    """Describe how long an execution may take, by the recorded run, whose caches may have held what
+    is compiled anew now; empty where its time is not known."""
+    wall_s = None if recorded.goodput is None else recorded.goodput.wall_s
+    if not wall_s:
+        return ""
+    compiles, earlier = recorded.compile.compiles, list_earlier_hits(recorded.caches)
+    many, more = pluralize(compiles, "compile"), ""
+    if earlier:
+        cached = {(lookup.process, lookup.epoch, lookup.compile_id) for lookup in earlier}
+        saved_s = sum(lookup.saved_s or 0 for lookup in earlier if not lookup.within)
+        took = f" ({format_seconds(saved_s)} when they were made)" if saved_s else ""
+        more = f" with {len(cached)} of its {many} out of caches{took}; these are empty here, so "
+        more += "that it takes longer, unless --keep-caches"
+    elif earlier is None:
+        more = f"; its {many} come with empty caches now, unless --keep-caches"
+    elif compiles:
+        compile_s = format_seconds(recorded.compile.time_s.total)
+        more = f", with {many} in {compile_s}, none of them out of a cache"
+    calls = "; calls with other inputs come on top, and may compile, unless --no-vary"
+    more = "" if keeps_caches else more
+    return f"; the recorded run took {format_seconds(wall_s)}{more}{calls if varies else ''}"
 
 
 def shorten_document(document: CertificateDocument, times: int = 1) -> CertificateDocument:

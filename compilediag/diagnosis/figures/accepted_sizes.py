@@ -69,7 +69,7 @@ class _Group(NamedTuple):
 
 
 class _Graph(NamedTuple):
-    """Of a cache entry: whether its guards accept a size of a group, and its conditions."""
+    """A cache entry: whether its guards accept a size of a group, and its conditions."""
 
     accepts: Callable[[int], bool]
     conditions: Sequence[SizeGuard]
