@@ -88,6 +88,8 @@ class Pair:
     limit_s: float | None = None
     backend: str | None = None
     """In place of the program's own."""
+    certificate: Certificate | None = None
+    """What could be judged of them so far."""
 
     def execute(
         self, what: str, *, new: bool, stance: str | None = None, at: Location | None = None
@@ -150,6 +152,15 @@ class Pair:
         return ExecutedState(trial.observed.receipt, trial.observed.timeline, trial.problem)
 
 
+class Interrupted(KeyboardInterrupt):
+    """An end from outside, in words, and what could be judged of the two states by then."""
+
+    def __init__(self, pair: Pair) -> None:
+        super().__init__(pair.trials.describe_end())
+        self.executions = pair.trials.runs
+        self.certificate = pair.certificate and pair.certificate.leave_open(str(self))
+
+
 @dataclass(slots=True)
 class Proof:
     """A certificate, and what it was made of."""
@@ -169,7 +180,7 @@ def make_proof(states: States, options: CertifyOptions, announce: Callable[[str]
 
     Raises:
         UsageError: a state could not be executed.
-        KeyboardInterrupt: the user ended it; nothing is left behind.
+        Interrupted: it was ended from outside; nothing is left behind.
     """
     for words in options.also:  # before anything is executed
         script = os.path.realpath(parse_target(words).script or "")
@@ -185,7 +196,12 @@ def make_proof(states: States, options: CertifyOptions, announce: Callable[[str]
     program = replace(program, options=limits)
     try:
         with protect_files(program.folder) as files:
-            proof = _execute_and_judge(states, options, program, announce)
+            trials = Trials(program, announce, quiet=options.quiet, keep_caches=options.keep_caches)
+            pair = Pair(states, options, trials, program, states.change)
+            try:
+                proof = _execute_and_judge(pair)
+            except KeyboardInterrupt:
+                raise Interrupted(pair) from None
     except BaseException:
         # A second Ctrl-C may have left copies of the user's files that were not put back.
         if not any(map(os.path.exists, _name_kept_folders(program.folder))):
@@ -240,18 +256,23 @@ def _end_by_exception() -> Generator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
-def _execute_and_judge(
-    states: States, options: CertifyOptions, program: Program, announce: Callable[[str], None]
-) -> Proof:
-    trials = Trials(program, announce, quiet=options.quiet, keep_caches=options.keep_caches)
-    pair = Pair(states, options, trials, program, states.change)
+def _execute_and_judge(pair: Pair) -> Proof:
+    states, options, trials, program = pair.states, pair.options, pair.trials, pair.program
     before, after, why = execute_both(pair, states.recorded)
     points, lines = list[JudgedPoint](), after.timeline.lines_run
-    for words in () if trials.interrupted else options.also:
+    for words in options.also:
+        command = shlex.join(words)
+        if trials.interrupted:
+            points.append(JudgedPoint(f"also {command}", "undecided", trials.describe_end()))
+            continue
         other = Pair(states, options, trials, replace(program, words=words), pair.change)
-        first, second, _ = execute_both(other, None)
+        try:
+            first, second, _ = execute_both(other, None)
+            points.append(_sum_up(command, decide(other, first, second)[0]))
+        except KeyboardInterrupt:
+            _judge(pair, before, after, {})
+            raise
         lines += second.timeline.lines_run
-        points.append(_sum_up(shlex.join(words), decide(other, first, second)[0]))
     after = replace(after, timeline=replace(after.timeline, lines_run=lines))
     certificate, before, after = decide(pair, before, after)
     if missing := states.missing:
@@ -316,15 +337,7 @@ def decide(
     varied = not pair.options.no_vary
     known = {} if known is None else known
 
-    def judge_now() -> Certificate:
-        if pair.problems:
-            problems = tuple(pair.problems)
-            return Certificate(
-                (JudgedPoint("program", "undecided", problems[0], details=problems),)
-            )
-        return judge(before, after, pair.change, varied=varied, **known)  # type: ignore[arg-type]
-
-    certificate = judge_now()
+    certificate = _judge(pair, before, after, known)
     ended = bool(pair.problems) or pair.trials.interrupted
     boundary = find_boundary(before, after) if varied and not ended else None
     if boundary is not None and certificate.verdict != "refused":
@@ -334,7 +347,7 @@ def decide(
         before = pair.execute(f"the old state, {where}", new=False, at=boundary[0])
         after = pair.execute(f"the new state, {where}", new=True, at=boundary[1])
         after = replace(after, timeline=replace(after.timeline, lines_run=lines))
-        certificate = judge_now()
+        certificate = _judge(pair, before, after, known)
     further = certificate.further
     while further is not None and further not in known and not pair.trials.interrupted:
         stance = "force_eager" if further == "eager" else None
@@ -342,9 +355,23 @@ def decide(
         if stance:
             what = "the old state, not compiled: how much of a difference is rounding?"
         known[further] = pair.execute(what, new=False, stance=stance)
-        certificate = judge_now()
+        certificate = _judge(pair, before, after, known)
         further = certificate.further
+    if further is not None and further not in known:
+        certificate = certificate.leave_open(pair.trials.describe_end())
     return certificate, before, after
+
+
+def _judge(
+    pair: Pair, before: ExecutedState, after: ExecutedState, known: dict[str, ExecutedState]
+) -> Certificate:
+    if pair.problems:
+        point = JudgedPoint("program", "undecided", pair.problems[0], details=tuple(pair.problems))
+        pair.certificate = Certificate((point,))
+    else:
+        varied = not pair.options.no_vary
+        pair.certificate = judge(before, after, pair.change, varied=varied, **known)  # type: ignore[arg-type]
+    return pair.certificate
 
 
 def _sum_up(command: str, certificate: Certificate) -> JudgedPoint:
