@@ -59,15 +59,15 @@ def describe_length(recorded: Receipt, *, keeps_caches: bool, varies: bool) -> s
     if earlier:
         cached = {(lookup.process, lookup.epoch, lookup.compile_id) for lookup in earlier}
         saved_s = sum(lookup.saved_s or 0 for lookup in earlier if not lookup.within)
-        took = f" ({format_seconds(saved_s)} when they were made)" if saved_s else ""
-        more = f" with {len(cached)} of its {many} out of caches{took}; these are empty here, so "
-        more += "that it takes longer, unless --keep-caches"
+        took = f", {format_seconds(saved_s)} when made" if saved_s else ""
+        more = f" with {len(cached)} of its {many} out of caches{took}; longer now, since they are "
+        more += "empty here, unless --keep-caches"
     elif earlier is None:
-        more = f"; its {many} come with empty caches now, unless --keep-caches"
+        more = f"; its {many} come with empty caches here, unless --keep-caches"
     elif compiles:
         compile_s = format_seconds(recorded.compile.time_s.total)
         more = f", with {many} in {compile_s}, none of them out of a cache"
-    calls = "; calls with other inputs come on top, and may compile, unless --no-vary"
+    calls = "; calls with other inputs come on top, unless --no-vary"
     more = "" if keeps_caches else more
     return f"; the recorded run took {format_seconds(wall_s)}{more}{calls if varies else ''}"
 
