@@ -188,8 +188,8 @@ def main(args: Sequence[str] | None = None) -> int:
         path = context.command_path if context is not None else "compilediag"
         sentence = f"{error.format_message().rstrip('.')} (see `{path} --help`)"
         return _report_failure(sentence, error.exit_code)
-    except (KeyboardInterrupt, click.Abort):
-        return _report_failure("interrupted", EXIT_INTERRUPTED)
+    except (KeyboardInterrupt, click.Abort) as end:
+        return _report_failure(str(end) or "interrupted", EXIT_INTERRUPTED)
     except BrokenPipeError:
         mute_stdout()
         return EXIT_BROKEN_PIPE

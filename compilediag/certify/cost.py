@@ -9,7 +9,9 @@ from statistics import median
 
 from compilediag.certify.points import ExecutedState, JudgedPoint
 from compilediag.compare.gate.ab import MIN_ROUNDS
+from compilediag.diagnosis.figures.caches import list_earlier_hits
 from compilediag.receipt.schema.compiles import ProofFigure
+from compilediag.rules.make_finding import format_count
 
 UNRESOLVED = 1.0  #: Width of the interval of the step time's change from which it says nothing.
 
@@ -29,12 +31,20 @@ def state_cost(before: ExecutedState, after: ExecutedState) -> JudgedPoint:
         make_figure(name, measure(before), measure(after), unit)
         for (name, unit), measure in _MEASURES.items()
     ]
+    hits = [list_earlier_hits(state.receipt.caches) for state in (before, after)]
+    counts = [None if found is None else len(found) for found in hits]
+    is_alike = counts[0] == counts[1] is not None
     known = [
         figure
         for figure in figures
+        if (is_alike or figure.name not in _COMPILING)
         if figure.after is not None and (figure.unit == "s" or figure.before is not None)
     ]
-    return JudgedPoint("cost", "stated", _format_interval(before, after), tuple(known))
+    sentence = _format_interval(before, after)
+    if not is_alike and None not in counts:
+        told = f"{format_count(counts[0] or 0, 'hit')} of compile caches before, {counts[1]} after"
+        sentence += f"; seconds of compiling are not comparable: {told}"
+    return JudgedPoint("cost", "stated", sentence, tuple(known))
 
 
 def _compute_step_time(run: ExecutedState) -> float | None:
@@ -92,3 +102,6 @@ _MEASURES: Mapping[tuple[str, str], Callable[[ExecutedState], float | None]] = {
     ("host memory", "bytes"): lambda run: run.receipt.memory and run.receipt.memory.host_peak_bytes,
 }
 """Names of figures and their units."""
+
+_COMPILING = ("compile", "first compiles")
+"""Those that depend on what was in the caches."""

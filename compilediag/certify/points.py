@@ -1,8 +1,12 @@
 """Types of a certificate: two executed states of a program, and the points that were compared."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
+
+from msgspec.structs import replace
 
 from compilediag.receipt.schema.compiles import ProofFigure, ProofPoint
 from compilediag.receipt.schema.receipt import Receipt
@@ -57,6 +61,17 @@ class Certificate:
 
     points: tuple[JudgedPoint, ...]
     further: Execution | None = None  #: What could be executed to decide it.
+
+    def leave_open(self, why: str) -> Certificate:
+        """Leave it undecided after an end from outside: what a further execution may excuse is no
+        failure yet."""
+        points = (
+            replace(point, outcome="undecided")
+            if point.outcome == "fails" and self.further is not None
+            else point
+            for point in self.points
+        )
+        return Certificate((JudgedPoint("interrupted", "undecided", why), *points))
 
     @property
     def verdict(self) -> Verdict:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from compilediag.certify.points import Verdict, convert_points
+from compilediag.certify.points import Certificate, Verdict, convert_points
 from compilediag.commands.subcommand import subcommand
 from compilediag.commands.target import TargetCommand, make_announcer
 from compilediag.commands.terminal import format_json, get_render_options, write, write_message
@@ -18,13 +19,17 @@ from compilediag.receipt.locate import get_receipt_path
 from compilediag.receipt.proofs import CERTIFIED, compute_sources_digest
 from compilediag.receipt.schema.compiles import ProofRecord
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.runs.certify.execute import Proof, make_proof
+from compilediag.runs.certify.execute import Interrupted, Proof, make_proof
 from compilediag.runs.certify.options import CertifyOptions
 from compilediag.runs.certify.recorded import keep_proved
 from compilediag.runs.certify.states import States, select_states
 from compilediag.views import markdown, terminal
-from compilediag.views.certificate import CertificateDocument, shorten_document, show_certificate
-from compilediag.views.format import format_seconds
+from compilediag.views.certificate import (
+    CertificateDocument,
+    describe_length,
+    shorten_document,
+    show_certificate,
+)
 from compilediag_harness.base import atomic_write
 
 NAME = "certificate.json"
@@ -62,44 +67,57 @@ def command(options: CertifyOptions) -> int:
         raise UsageError("name the program: `compilediag certify -- train.py`")
     states = select_states(options)
     announce = make_announcer(quiet=options.quiet)
-    goodput = None if states.recorded is None else states.recorded.receipt.goodput
-    wall_s = getattr(goodput, "wall_s", None)
-    more = "calls with other inputs come on top, unless --no-vary"
-    length = f"; the recorded run took {format_seconds(wall_s)}: {more}" if wall_s else ""
+    length = ""
+    if states.recorded is not None:
+        length = describe_length(states.recorded.receipt, varies=not options.no_vary)
     announce(f"{states.base} against {states.new}{length}")
-    proof = make_proof(states, options, announce)
-    whole = _make_document(states, proof)
-    shown = whole if options.everything else shorten_document(whole, 1 if options.as_json else 4)
+    try:
+        proof = make_proof(states, options, announce)
+    except Interrupted as end:
+        if end.certificate is not None:
+            _show(_make_document(states, end.certificate, end.executions), states, options, ())
+        raise
+    folder = os.path.relpath(proof.folder)
+    whole = _make_document(states, proof.certificate, proof.executions, folder)
     _save(proof, whole)
+    _show(whole, states, options, proof.notes)
+    return _EXIT_CODES[whole.verdict]
+
+
+def _show(
+    whole: CertificateDocument, states: States, options: CertifyOptions, notes: Sequence[str]
+) -> None:
+    shown = whole if options.everything else shorten_document(whole, 1 if options.as_json else 4)
     if options.as_json:  # small without spaces
         indent, separators = (1, None) if options.everything else (None, (",", ":"))
         content = convert_to_builtins(shown)
         write(json.dumps(content, indent=indent, separators=separators) + "\n")
-        return _EXIT_CODES[shown.verdict]
+        return
     screen = get_render_options()
-    view = show_certificate(shown, states.new, proof.notes, screen, markdown=options.as_md)
+    view = show_certificate(shown, states.new, notes, screen, markdown=options.as_md)
     if options.as_md:
         write(markdown.render_overview(view, markdown.SIGNS[view.kind]))
-    else:
-        write(terminal.render_overview(view, screen))
-        where = os.path.relpath(proof.folder)
-        following = f"gate {where}" if shown.verdict == "proved" else f"show {where}"
-        write("\n".join(screen.wrap_commands([following])) + "\n")
-    return _EXIT_CODES[shown.verdict]
+        return
+    write(terminal.render_overview(view, screen))
+    if whole.folder:
+        command = "gate" if whole.verdict == "proved" else "show"
+        write("\n".join(screen.wrap_commands([f"{command} {whole.folder}"])) + "\n")
 
 
-def _make_document(states: States, proof: Proof) -> CertificateDocument:
+def _make_document(
+    states: States, certificate: Certificate, executions: int, folder: str = ""
+) -> CertificateDocument:
     change = states.change
     files = [os.path.relpath(file.file) for file in change.files]
     gone = [os.path.relpath(path) for path in sorted(change.before.keys() - change.after.keys())]
     return CertificateDocument(
-        verdict=proof.certificate.verdict,
-        reason=proof.certificate.reason,
+        verdict=certificate.verdict,
+        reason=certificate.reason,
         base=states.base,
         change=(*files, *(f"{name} (gone)" for name in gone), *change.others),
-        folder=os.path.relpath(proof.folder),
-        executions=proof.executions,
-        points=proof.certificate.points,
+        folder=folder,
+        executions=executions,
+        points=certificate.points,
     )
 
 

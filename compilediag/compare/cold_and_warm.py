@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import NamedTuple
 
-from compilediag.diagnosis.figures.caches import summarize_caches
+from compilediag.diagnosis.figures.caches import OF_GRAPHS, summarize_caches
 from compilediag.diagnosis.figures.compile_costs import sum_compile_seconds
 from compilediag.diagnosis.figures.key_difference import (
     KeyChange,
@@ -25,11 +25,9 @@ from compilediag.rules.make_finding import make_finding
 from compilediag.timeline.compiles import ProcessCaches
 from compilediag.timeline.timeline import Compile, Timeline
 from compilediag_harness.wire import (
-    AOT_AUTOGRAD,
     BYPASS,
     DISABLED,
     FAILED,
-    FX_GRAPH,
     HIT,
     CacheLookedUp,
     Location,
@@ -37,9 +35,6 @@ from compilediag_harness.wire import (
 
 OUTCOMES = ("hits", "misses", "bypasses", "disabled", "failed")
 MAX_AGAIN, MAX_CHANGES = 100, 20  #: Most compiles listed, and components of each.
-OF_GRAPHS = (FX_GRAPH, AOT_AUTOGRAD)
-"""The caches whose hit spares a compile. The first of them has components of its keys."""
-
 GUARD_MISS = "guard_miss"
 
 _REFUSED: tuple[tuple[str, WhyCompiledAgain, str], ...] = (

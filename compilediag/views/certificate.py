@@ -9,9 +9,10 @@ from msgspec.structs import replace
 
 from compilediag.certify.points import JudgedPoint, Outcome, Verdict
 from compilediag.json_document import Document, convert_to_builtins
+from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.make_finding import shorten
 from compilediag.views.document import Code, Kind, Overview, Preformatted, Section, Table
-from compilediag.views.format import pluralize
+from compilediag.views.format import format_seconds, pluralize
 from compilediag.views.markdown import SIGNS
 from compilediag.views.style import RenderOptions
 
@@ -44,6 +45,21 @@ class CertificateDocument(Document, frozen=True, kw_only=True):
     folder: str = ""  #: With the receipt of the new state: `gate FOLDER` judges it. Since 1.1.
     executions: int  #: Of the program, made for this certificate.
     points: tuple[JudgedPoint, ...]
+
+
+def describe_length(recorded: Receipt, *, varies: bool) -> str:
+    """Describe how long an execution may take, by the recorded run; empty where its time is not
+    known."""
+    wall_s = None if recorded.goodput is None else recorded.goodput.wall_s
+    if not wall_s:
+        return ""
+    many = recorded.compile.compiles
+    compiles = (
+        f", with {pluralize(many, 'compile')}; graphs that the change makes are compiled anew"
+    )
+    calls = "; calls with other inputs come on top, unless --no-vary"
+    took = f"; the recorded run took {format_seconds(wall_s)}"
+    return f"{took}{compiles if many else ''}{calls if varies else ''}"
 
 
 def shorten_document(document: CertificateDocument, times: int = 1) -> CertificateDocument:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 
 from compilediag.diagnosis.codes import SIZES
-from compilediag.receipt.schema.compiles import AcceptedSizes, CompileEvent
+from compilediag.receipt.schema.compiles import AcceptedSizes, CompileEvent, RefusedSize
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import FrameName
 from compilediag.views.format import format_more, format_seconds, join_words
@@ -70,16 +70,31 @@ def _describe_sizes(sizes: AcceptedSizes, does: str, options: RenderOptions) -> 
     (first, last), *others = sizes.spans
     if others or first == last:
         return f"{named} {served}, and {does} for any other up to {sizes.largest:,}"
+    parts = _describe_parts(sizes, options)
     refused = {0: [], 1: [], 2: ["1"]}.get(first, [f"less than {first:,}"])
     refused += [f"{last + 1:,} or more"] if last < sizes.largest else []
     if not refused:
-        return f"any {named}"
-    why, limit = "", sizes.refused
-    if limit is not None:
-        why = f"torch's {options.clean(limit.needed_by, 60)} needs " if limit.needed_by else ""
-        at = f", {options.format_place(limit.place.file, limit.place.line)}" if limit.place else ""
-        why = f" ({why}{options.clean(limit.condition, 80)}{at})"
-    return f"{named} {served}, and {does} for {_join(refused)}{why}"
+        return f"any {named}{parts}"
+    why = f" ({reason})" if (reason := _format_reason(sizes.refused, options)) else ""
+    return f"{named} {served}{parts}, and {does} for {_join(refused)}{why}"
+
+
+def _describe_parts(sizes: AcceptedSizes, options: RenderOptions) -> str:
+    """Describe how many graphs the sizes need: " in 2 graphs (split at 16: conv needs …)"."""
+    if not sizes.splits:
+        return ""
+    at = _join([f"{size:,}" for size, _ in sizes.splits])
+    reason = _format_reason(sizes.splits[0][1], options) if len(sizes.splits) == 1 else ""
+    why = f": {reason}" if reason else ""
+    return f" in {len(sizes.splits) + 1} graphs (split at {at}{why})"
+
+
+def _format_reason(limit: RefusedSize | None, options: RenderOptions) -> str:
+    if limit is None:
+        return ""
+    why = f"torch's {options.clean(limit.needed_by, 60)} needs " if limit.needed_by else ""
+    at = f", {options.format_place(limit.place.file, limit.place.line)}" if limit.place else ""
+    return f"{why}{options.clean(limit.condition, 80)}{at}"
 
 
 def _join(parts: Sequence[str]) -> str:

@@ -4,6 +4,7 @@ recorded guards is not listed."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,7 +23,14 @@ from compilediag.receipt.schema.record import make_record
 from compilediag.timeline.compiles import Compile, CompileId, FrameId
 from compilediag.timeline.frames import is_compile
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import EntryDiff, EntryServed, InputsGuarded, Location, TensorGuard
+from compilediag_harness.wire import (
+    EntryDiff,
+    EntryServed,
+    InputsGuarded,
+    Location,
+    SizeGuard,
+    TensorGuard,
+)
 
 MAX_FRAMES, MAX_GROUPS = 40, 2
 """Frames, those that were compiled most often, and groups of dimensions of one; each group takes
@@ -58,6 +66,13 @@ class _Group(NamedTuple):
             shape[dim] = size
             tensors[tensor.source] = _change_shape(tensors[tensor.source], shape)
         return tensors
+
+
+class _Graph(NamedTuple):
+    """A cache entry: whether its guards accept a size of a group, and its conditions."""
+
+    accepts: Callable[[int], bool]
+    conditions: Sequence[SizeGuard]
 
 
 def list_accepted_sizes(timeline: Timeline) -> tuple[AcceptedSizes, ...]:
@@ -96,18 +111,27 @@ def _iterate_sizes(
     if base is None or (again is not None and (again.problem or again.entries_left_out)):
         return
     diffs = [EntryDiff(call.compile_id, ()), *(again.entries if again is not None else ())]
-    entries = [(diff, known.get(call.id._replace(compile_id=diff.compile_id))) for diff in diffs]
+    entries = {call.id._replace(compile_id=diff.compile_id): diff for diff in diffs}
     seen = [known[attempt.id] for attempt in compiles if attempt.id in known]
+    size_guards = timeline.size_guards
     for group in _group_dimensions(base, seen)[:MAX_GROUPS]:
         try:
-            checks = [_make_check(diff, its, base, group) for diff, its in entries]
-            spans, largest = _find_spans(checks, group, filter(None, (its for _, its in entries)))
+            graphs = [
+                _Graph(_make_check(diff, known.get(key), base, group), size_guards.get(key, ()))
+                for key, diff in entries.items()
+            ]
+            parts, largest = _find_parts(graphs, group, filter(None, map(known.get, entries)))
         except _Unknown:
             continue
+        spans = _join_parts(parts)
         own = next((span for span in spans if span[0] <= group.size <= span[1]), None)
         if own is None:
             continue
         names = tuple(f"{simplify_source(its.source)}.shape[{dim}]" for its, dim in group.members)
+        explain = functools.partial(_explain_end, graphs, names, timeline.user_roots)
+        # Above, unless nothing is refused there: what is said belongs to one side alone.
+        end = (own[1], own[1] + 1) if own[1] < largest else (own[0], own[0] - 1)
+        splits = _find_splits([part for part in parts if own[0] <= part[0] <= own[1]], graphs)
         yield make_record(
             AcceptedSizes,
             call,
@@ -115,7 +139,8 @@ def _iterate_sizes(
             size=group.size,
             spans=tuple(spans),
             largest=largest,
-            refused=_explain_refusal(call.id, names, (own[1] + 1, own[0] - 1), timeline),
+            refused=explain(*end),
+            splits=tuple((size, explain(size - 1, size)) for size in splits),
         )
 
 
@@ -152,9 +177,9 @@ def _change_shape(tensor: TensorGuard, shape: Sequence[int]) -> TensorGuard:
 
 def _make_check(
     diff: EntryDiff, guarded: InputsGuarded | None, base: InputsGuarded, group: _Group
-) -> Callable[[Mapping[str, TensorGuard]], bool]:
-    """Make the test of an entry for other layouts of the tensors of a group; `_Unknown` where a
-    guard that was not recorded may refuse them."""
+) -> Callable[[int], bool]:
+    """Make the test of an entry for other sizes of a group; `_Unknown` where a guard that was not
+    recorded may refuse them."""
     given = {tensor.source: tensor for tensor, _ in group.members}
     of_sizes = {"TENSOR_MATCH", "SHAPE"}
     others = [its for its in diff.guards if not (its.leaf in of_sizes and group.is_in(its.text))]
@@ -167,7 +192,8 @@ def _make_check(
         raise _Unknown
     layouts = {tensor.source: tensor for tensor in base.tensors}
     texts = [text for text in guarded.conditions if group.is_in(text)]
-    return lambda changed: all(_is_true(text, {**layouts, **changed}) for text in texts)
+    resize = functools.cache(group.resize)
+    return lambda size: all(_is_true(text, {**layouts, **resize(size)}) for text in texts)
 
 
 def _is_true(condition: str, tensors: Mapping[str, TensorGuard]) -> bool:
@@ -193,12 +219,11 @@ def _name_sizes(condition: str) -> tuple[str, dict[str, tuple[str, bool, int]]]:
     return expression, sizes
 
 
-def _find_spans(
-    checks: Sequence[Callable[[Mapping[str, TensorGuard]], bool]],
-    group: _Group,
-    guarded: Iterable[InputsGuarded],
+def _find_parts(
+    graphs: Sequence[_Graph], group: _Group, guarded: Iterable[InputsGuarded]
 ) -> tuple[list[tuple[int, int]], int]:
-    """Find the sizes of a group that some entry serves, and the largest one that was tried."""
+    """Find the sizes of a group that some graph serves, those of each apart where one takes over
+    from another, and the largest size that was tried."""
     conditions = chain.from_iterable(its.conditions for its in guarded)
     texts = "; ".join(text for text in conditions if group.is_in(text))
     points = {*range(SMALL + 1), *(1 << power for power in range(LARGEST.bit_length()))}
@@ -207,37 +232,57 @@ def _find_spans(
     largest = SMALL if re.search(r"%|//|Mod", texts) else LARGEST
 
     @functools.cache
-    def is_served(size: int) -> bool:
-        tensors = group.resize(size)
-        return any(check(tensors) for check in checks)
+    def find_graph(size: int) -> int | None:
+        return next((at for at, graph in enumerate(graphs) if graph.accepts(size)), None)
 
-    spans: list[tuple[int, int]] = []
+    parts: list[tuple[int, int]] = []
     before = 0
     for at in sorted(point for point in {*points, largest} if 0 <= point <= largest):
         low, high = before, at
-        while is_served(before) != is_served(at) and high - low > 1:
+        is_same = find_graph(before) == find_graph(at)
+        while not is_same and high - low > 1:
             middle = (low + high) // 2
-            same = is_served(middle) == is_served(before)
+            same = find_graph(middle) == find_graph(before)
             low, high = (middle, high) if same else (low, middle)
-        if is_served(before) and spans:
-            spans[-1] = spans[-1][0], at if is_served(at) else low
-        elif is_served(at):
-            spans.append((high, at))
+        if find_graph(before) is not None and parts:
+            parts[-1] = parts[-1][0], at if is_same else low
+        if find_graph(at) is not None and not (is_same and parts):
+            parts.append((high, at))
         before = at
-    return spans, largest
+    return parts, largest
 
 
-def _explain_refusal(
-    compiled: CompileId, names: Sequence[str], sizes: Iterable[int], timeline: Timeline
+def _join_parts(parts: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    spans: list[tuple[int, int]] = []
+    for first, last in parts:
+        start = spans.pop()[0] if spans and spans[-1][1] + 1 == first else first
+        spans.append((start, last))
+    return spans
+
+
+def _find_splits(parts: Sequence[tuple[int, int]], graphs: Iterable[_Graph]) -> list[int]:
+    """Find the sizes from which another graph serves, of as few as serve all parts of a span."""
+    splits: list[int] = []
+    with contextlib.suppress(_Unknown):
+        while parts:
+            served = [[all(map(graph.accepts, part)) for part in parts] for graph in graphs]
+            parts = parts[max([*its, False].index(False) for its in served) :]
+            splits += [first for first, _ in parts[:1]]
+        return splits
+    return []
+
+
+def _explain_end(
+    graphs: Sequence[_Graph], names: Sequence[str], roots: Sequence[str], inside: int, outside: int
 ) -> RefusedSize | None:
-    """Explain by a condition on one size alone why the first of these is refused, or else another;
+    """Explain by a condition on one size alone why a graph that serves a size refuses the next;
     None without one."""
-    guards = timeline.size_guards.get(compiled, ())
-    for size, name in product(sizes, names):
+    for (accepts, guards), name in product(graphs, names):
         source = name.replace(".shape[", ".size()[")
-        guard = find_fixing_guard(guards, source) or find_excluding_guard(guards, source, size)
-        if guard is not None:
-            limit = locate_size_limit(guard, timeline.user_roots)
-            needed_by = guard.torch_calls[0] if limit.how == "operation" else None
-            return make_record(RefusedSize, limit, needed_by=needed_by)
+        guard = find_fixing_guard(guards, source) or find_excluding_guard(guards, source, outside)
+        with contextlib.suppress(_Unknown):
+            if guard is not None and accepts(inside):
+                limit = locate_size_limit(guard, roots)
+                needed_by = guard.torch_calls[0] if limit.how == "operation" else None
+                return make_record(RefusedSize, limit, needed_by=needed_by)
     return None

@@ -19,7 +19,19 @@ from compilediag.receipt.schema.caches import (
 from compilediag.receipt.schema.record import make_record
 from compilediag.timeline.compiles import Precompiled, ProcessCaches
 from compilediag.timeline.timeline import CompileId, Timeline
-from compilediag_harness.wire import BYPASS, DISABLED, FAILED, HIT, MISS, Location
+from compilediag_harness.wire import (
+    AOT_AUTOGRAD,
+    BYPASS,
+    DISABLED,
+    FAILED,
+    FX_GRAPH,
+    HIT,
+    MISS,
+    Location,
+)
+
+OF_GRAPHS = (FX_GRAPH, AOT_AUTOGRAD)
+"""The caches whose hit spares a compile. The first of them has components of its keys."""
 
 MAX_LOOKUPS = 300
 """Most lookups listed; counts stay whole."""
@@ -141,6 +153,21 @@ def summarize_caches(caches: Iterable[ProcessCaches]) -> list[CacheUsed]:
             )
         )
     return used
+
+
+def list_earlier_hits(section: CacheSection | None) -> list[CacheLookupRecord] | None:
+    """List the lookups of graphs that were in a cache before the run; None where that is not
+    known: not all are listed, or a graph's kernels may have been there without it."""
+    used = [use for use in section.caches if use.cache in OF_GRAPHS] if section is not None else []
+    uncached = [use for use in used if use.cache == FX_GRAPH]
+    if section is None or not any(use.lookups for use in used):
+        return []
+    is_cut = section.lookups_left_out and any(use.hits for use in used)
+    if is_cut or any(x.bypasses or x.disabled or x.failed for x in uncached):
+        return None
+    own = {lookup.key for lookup in section.lookups if lookup.outcome == MISS}
+    hits = [x for x in section.lookups if x.cache in OF_GRAPHS and x.outcome == HIT]
+    return [x for x in hits if x.key not in own] if all(x.key for x in hits) else None
 
 
 MAX_PRECOMPILED = 200

@@ -357,7 +357,10 @@ class AcceptedSizes(Record, frozen=True, kw_only=True):
     size: int  #: Theirs in that call.
     spans: tuple[tuple[int, int], ...]  #: First and last size that is accepted: [2, 15].
     largest: int  #: Of larger sizes nothing is known; a span that ends here may go on.
-    refused: RefusedSize | None = None  #: Beside the span in which `size` is.
+    #: Why the span in which `size` is ends above, or where it goes on there, below.
+    refused: RefusedSize | None = None
+    #: Sizes inside of that span from which it takes another entry, and why the one before ends.
+    splits: tuple[tuple[int, RefusedSize | None], ...] = ()
 
 
 class FrameDetail(Record, frozen=True, kw_only=True):

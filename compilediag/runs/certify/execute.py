@@ -34,7 +34,7 @@ from compilediag.runs.certify.recorded import (
 from compilediag.runs.certify.states import States
 from compilediag.runs.certify.user_files import UserFiles, iterate_files
 from compilediag.runs.checkout import find_repository_root
-from compilediag.runs.supervised.run import CacheUse, Program, make_program
+from compilediag.runs.supervised.run import CacheUse, Program, make_program, provide_caches
 from compilediag.runs.supervised.run_options import RunOptions
 from compilediag.runs.supervised.target import parse_target
 from compilediag.runs.trials.trial import Trials
@@ -88,6 +88,8 @@ class Pair:
     limit_s: float | None = None
     backend: str | None = None
     """In place of the program's own."""
+    certificate: Certificate | None = None
+    """What could be judged of them so far."""
 
     def execute(
         self, what: str, *, new: bool, stance: str | None = None, at: Location | None = None
@@ -150,6 +152,15 @@ class Pair:
         return ExecutedState(trial.observed.receipt, trial.observed.timeline, trial.problem)
 
 
+class Interrupted(KeyboardInterrupt):
+    """An end from outside, in words, and what could be judged of the two states by then."""
+
+    def __init__(self, pair: Pair) -> None:
+        super().__init__(pair.trials.describe_end())
+        self.executions = pair.trials.runs
+        self.certificate = pair.certificate and pair.certificate.leave_open(str(self))
+
+
 @dataclass(slots=True)
 class Proof:
     """A certificate, and what it was made of."""
@@ -169,7 +180,7 @@ def make_proof(states: States, options: CertifyOptions, announce: Callable[[str]
 
     Raises:
         UsageError: a state could not be executed.
-        KeyboardInterrupt: the user ended it; nothing is left behind.
+        Interrupted: it was ended from outside; nothing is left behind.
     """
     for words in options.also:  # before anything is executed
         script = os.path.realpath(parse_target(words).script or "")
@@ -184,8 +195,15 @@ def make_proof(states: States, options: CertifyOptions, announce: Callable[[str]
         limits = RunOptions(name=name, steps=recorded.recording.steps)
     program = replace(program, options=limits)
     try:
-        with protect_files(program.folder) as files:
-            proof = _execute_and_judge(states, options, program, announce)
+        caches = provide_caches(_choose_caches(states, options), program.variables)
+        with protect_files(program.folder) as files, caches as own:
+            program = replace(program, variables={**program.variables, **own})
+            trials = Trials(program, announce, quiet=options.quiet, caches="kept")
+            pair = Pair(states, options, trials, program, states.change)
+            try:
+                proof = _execute_and_judge(pair)
+            except KeyboardInterrupt:
+                raise Interrupted(pair) from None
     except BaseException:
         # A second Ctrl-C may have left copies of the user's files that were not put back.
         if not any(map(os.path.exists, _name_kept_folders(program.folder))):
@@ -240,22 +258,33 @@ def _end_by_exception() -> Generator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
-def _execute_and_judge(
-    states: States, options: CertifyOptions, program: Program, announce: Callable[[str], None]
-) -> Proof:
-    caches: CacheUse = "kept" if options.keep_caches else "linked"
+def _choose_caches(states: States, options: CertifyOptions) -> CacheUse:
+    """Choose the compile caches of all executions: what one compiles, the next finds there."""
+    if options.keep_caches:
+        return "kept"
     section = states.recorded and states.recorded.receipt.caches
-    if caches == "linked" and section and not any(its.hits or its.misses for its in section.caches):
-        caches = "empty"  # its backend has none
-    trials = Trials(program, announce, quiet=options.quiet, caches=caches)
-    pair = Pair(states, options, trials, program, states.change)
+    # A backend that looks into none needs none.
+    unused = section and not any(used.hits or used.misses for used in section.caches)
+    return "empty" if unused else "linked"
+
+
+def _execute_and_judge(pair: Pair) -> Proof:
+    states, options, trials, program = pair.states, pair.options, pair.trials, pair.program
     before, after, why = execute_both(pair, states.recorded)
     points, lines = list[JudgedPoint](), after.timeline.lines_run
-    for words in () if trials.interrupted else options.also:
+    for words in options.also:
+        command = shlex.join(words)
+        if trials.interrupted:
+            points.append(JudgedPoint(f"also {command}", "undecided", trials.describe_end()))
+            continue
         other = Pair(states, options, trials, replace(program, words=words), pair.change)
-        first, second, _ = execute_both(other, None)
+        try:
+            first, second, _ = execute_both(other, None)
+            points.append(_sum_up(command, decide(other, first, second)[0]))
+        except KeyboardInterrupt:
+            _judge(pair, before, after, {})
+            raise
         lines += second.timeline.lines_run
-        points.append(_sum_up(shlex.join(words), decide(other, first, second)[0]))
     after = replace(after, timeline=replace(after.timeline, lines_run=lines))
     certificate, before, after = decide(pair, before, after)
     if missing := states.missing:
@@ -320,15 +349,7 @@ def decide(
     varied = not pair.options.no_vary
     known = {} if known is None else known
 
-    def judge_now() -> Certificate:
-        if pair.problems:
-            problems = tuple(pair.problems)
-            return Certificate(
-                (JudgedPoint("program", "undecided", problems[0], details=problems),)
-            )
-        return judge(before, after, pair.change, varied=varied, **known)  # type: ignore[arg-type]
-
-    certificate = judge_now()
+    certificate = _judge(pair, before, after, known)
     ended = bool(pair.problems) or pair.trials.interrupted
     boundary = find_boundary(before, after) if varied and not ended else None
     if boundary is not None and certificate.verdict != "refused":
@@ -338,7 +359,7 @@ def decide(
         before = pair.execute(f"the old state, {where}", new=False, at=boundary[0])
         after = pair.execute(f"the new state, {where}", new=True, at=boundary[1])
         after = replace(after, timeline=replace(after.timeline, lines_run=lines))
-        certificate = judge_now()
+        certificate = _judge(pair, before, after, known)
     further = certificate.further
     while further is not None and further not in known and not pair.trials.interrupted:
         stance = "force_eager" if further == "eager" else None
@@ -346,9 +367,23 @@ def decide(
         if stance:
             what = "the old state, not compiled: how much of a difference is rounding?"
         known[further] = pair.execute(what, new=False, stance=stance)
-        certificate = judge_now()
+        certificate = _judge(pair, before, after, known)
         further = certificate.further
+    if further is not None and further not in known:
+        certificate = certificate.leave_open(pair.trials.describe_end())
     return certificate, before, after
+
+
+def _judge(
+    pair: Pair, before: ExecutedState, after: ExecutedState, known: dict[str, ExecutedState]
+) -> Certificate:
+    if pair.problems:
+        point = JudgedPoint("program", "undecided", pair.problems[0], details=tuple(pair.problems))
+        pair.certificate = Certificate((point,))
+    else:
+        varied = not pair.options.no_vary
+        pair.certificate = judge(before, after, pair.change, varied=varied, **known)  # type: ignore[arg-type]
+    return pair.certificate
 
 
 def _sum_up(command: str, certificate: Certificate) -> JudgedPoint:

@@ -20,6 +20,7 @@ from compilediag.runs.supervised.live_tail import FollowedRun
 from compilediag.runs.supervised.run import CacheUse, Program, provide_caches, run
 from compilediag.runs.supervised.run_options import RunOptions
 from compilediag.runs.work_progress import WorkProgress
+from compilediag.views.format import format_seconds
 from compilediag_harness.wire import TrialPlan, clip
 
 FOLDER = "fix"
@@ -69,6 +70,10 @@ class Trials:
     runs: int = 0
     """Those that were made, but for a first one that leaves a receipt."""
     interrupted: bool = False
+    in_calls: bool = False
+    """That was when the program was over, in its calls with other inputs."""
+    spent: list[tuple[str, float]] = field(default_factory=list[tuple[str, float]])
+    """What each of the runs was, and its seconds."""
 
     def run(self, name: str, what: str, plan: TrialPlan, limit_s: float | None) -> Trial:
         """Make the next run; `name` is that of its files, and `what` it is, for the user."""
@@ -77,13 +82,29 @@ class Trials:
         self.announce(text)
         slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40]
         folder = os.path.join(self.program.folder, f"{self.runs:02}-{slug}")
-        followed = FollowedRun(folder)
-        with WorkProgress(stage=text, silent=self.quiet, describe=followed.describe):
-            # What the backend `eager` compiles is in no cache.
-            caches = "empty" if plan.backend == "eager" else self.caches
-            trial = run_trial(self.program, folder, name, plan, limit_s, caches=caches)
+        followed, began = FollowedRun(folder), time.monotonic()
+        try:
+            with WorkProgress(stage=text, silent=self.quiet, describe=followed.describe):
+                # What the backend `eager` compiles is in no cache.
+                unused = plan.backend == "eager" and self.caches == "linked"
+                caches = "empty" if unused else self.caches
+                trial = run_trial(self.program, folder, name, plan, limit_s, caches=caches)
+        finally:
+            self.spent.append((f"run {self.runs} ({what})", time.monotonic() - began))
         self.interrupted = self.interrupted or trial.interrupted
+        ends = () if trial.observed is None else trial.observed.timeline.varying_ends
+        self.in_calls = trial.interrupted and any(end.interrupted or end.timed_out for end in ends)
         return trial
+
+    def describe_end(self) -> str:
+        """Describe where an end from outside came, with the seconds of each run."""
+        if not self.spent:
+            return "interrupted before the first run"
+        *before, last = [f"{what}, {format_seconds(wall_s)}" for what, wall_s in self.spent]
+        where = "in" if self.interrupted else "after"
+        where += " the calls with other inputs of" if self.in_calls else ""
+        earlier = f"; before it {', '.join(before)}" if before else ""
+        return f"interrupted {where} {last}{earlier}"
 
 
 def run_trial(
