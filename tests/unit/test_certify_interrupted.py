@@ -14,7 +14,10 @@ from compilediag.runs.certify.states import States
 from compilediag.runs.fix.executions import make_unchanged_states
 from compilediag.runs.supervised.run import Program
 from compilediag.runs.supervised.run_options import RunOptions
-from compilediag.runs.trials.trial import Trials
+from compilediag.runs.trials import trial
+from compilediag.runs.trials.trial import Trial, Trials
+from compilediag_harness.wire import RecordingPlan, TrialPlan, VaryingEnded
+from tests.support.certified_states import state
 from tests.unit.test_certify_judge import BEFORE, CHANGE, make
 
 NOISY = make(line="loss 2.0")
@@ -107,3 +110,33 @@ def test_what_is_known_is_shown(
     shown = " ".join(printed.out.split())
     assert ("not decided: interrupted in run 2" if not flag else '"not decided"') in shown
     assert "compilediag show" not in shown
+
+
+@pytest.mark.parametrize(
+    ("made", "vary_s", "in_calls"),
+    [
+        ((), 10.0, True),
+        ((VaryingEnded(9.0, 1.0, (), timed_out=True),), 10.0, True),
+        ((VaryingEnded(9.0, 1.0, ()),), 10.0, False),
+        ((), 0.0, False),
+    ],
+)
+def test_the_calls_come_when_the_program_is_over(
+    made: tuple[VaryingEnded, ...],
+    vary_s: float,
+    in_calls: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """The states of its generators are the last that is recorded of it."""
+
+    def run_trial(*_: Any, **__: Any) -> Trial:
+        observed = state(varying_ends=made)
+        return Trial("new", observed, "SIGTERM (killed)", "", 1.0, interrupted=True)
+
+    monkeypatch.setattr(trial, "run_trial", run_trial)
+    program = Program(("train.py",), RunOptions(), {}, str(tmp_path))
+    trials = Trials(program, lambda _: None, quiet=True)
+    trials.run("new", "the new state", TrialPlan(recording=RecordingPlan(1, vary_s)), None)
+    where = "in the calls with other inputs of run 1" if in_calls else "in run 1"
+    assert trials.describe_end().startswith(f"interrupted {where} (the new state), ")

@@ -92,8 +92,8 @@ class Trials:
         finally:
             self.spent.append((f"run {self.runs} ({what})", time.monotonic() - began))
         self.interrupted = self.interrupted or trial.interrupted
-        ends = () if trial.observed is None else trial.observed.timeline.varying_ends
-        self.in_calls = trial.interrupted and any(end.interrupted or end.timed_out for end in ends)
+        varies = plan.recording is not None and plan.recording.vary_s > 0
+        self.in_calls = trial.interrupted and varies and _was_in_calls(trial.observed)
         return trial
 
     def describe_end(self) -> str:
@@ -105,6 +105,16 @@ class Trials:
         where += " the calls with other inputs of" if self.in_calls else ""
         earlier = f"; before it {', '.join(before)}" if before else ""
         return f"interrupted {where} {last}{earlier}"
+
+
+def _was_in_calls(observed: ExecutedState | None) -> bool:
+    """True if the program was over, and its calls with other inputs were not."""
+    if observed is None:
+        return False
+    seen = observed.timeline
+    made = [end for end in seen.varying_ends if not (end.interrupted or end.timed_out)]
+    is_over = any(state.process == seen.lead for state in seen.random_states)
+    return is_over and not any(end.process == seen.lead for end in made)
 
 
 def run_trial(
