@@ -221,6 +221,8 @@ def test_whose_files(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not is_own(user_calls.__file__)
     assert not is_own("<frozen importlib._bootstrap>")
     assert not is_own("/tmp/torchinductor_ann/ab/cabc.py")
+    kernel = "t5/ct5wnelfeyzmk6wm5td2pvzlhlog3xmkqt6oxevbhctvdcltoxve.main.so"
+    assert not is_own(f"/tmp/compilediag-caches-a1/TORCHINDUCTOR/{kernel}")
     assert not is_own("/x/t5/ct5wnelfeyzmk6wm5td2pvzlhlog3xmkqt6oxevbhctvdcltoxve.py")
     monkeypatch.setattr(sys.modules["__main__"], "__file__", installed, raising=False)
     assert is_own(installed)

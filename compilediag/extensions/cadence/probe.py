@@ -82,7 +82,7 @@ def run_variant(
         output,
         settings,
         words=words,
-        keep_caches=program.options.keep_caches,
+        caches="kept" if program.options.keep_caches else "empty",
         label=f"variant {number}, {label}",
         sync_steps=(plan.every, plan.first) if plan is not None and plan.every else None,
     )
