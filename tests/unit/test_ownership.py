@@ -25,6 +25,7 @@ ROOTS = ("/home/ann/project", "/home/ann/project/scripts")
         ("/home/ann/pytorch/torch/nn/modules/module.py", "torch"),
         ("/home/ann/torch/train.py", "user"),
         ("/tmp/torchinductor_ann/ab/cabc.py", "torch"),
+        ("/home/ann/torchinductor_tests/train.py", "user"),
         ("/x/t5/ct5wnelfeyzmk6wm5td2pvzlhlog3xmkqt6oxevbhctvdcltoxve.py", "torch"),
         ("/tmp/ipykernel_81/3021.py", "user"),
         ("/tmp/torch_geometric.nn.conv.gcn_conv_GCNConv_propagate_1_p8b4a1.py", "third_party"),

@@ -10,7 +10,9 @@ _GENERATED = re.compile(
 )
 
 
-_INDUCTOR = re.compile(r"torchinductor_|[/\\]([a-z2-7]{2})[/\\]c\1[a-z2-7]{40,}\.[\w.]+$")
+_INDUCTOR = re.compile(
+    r"[/\\]torchinductor_[^/\\]*[/\\]\w\w[/\\]|[/\\]([a-z2-7]{2})[/\\]c\1[a-z2-7]{40,}\.[\w.]+$"
+)
 
 
 def is_inductor_code(file: str) -> bool:

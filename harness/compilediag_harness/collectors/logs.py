@@ -186,7 +186,10 @@ class LogCollector:
     def _emit_break(self, text: str, compile_id: str, name: str, *, repeated: bool = False) -> None:
         self.break_records += 1
         session, stack = self._session, () if repeated else _STACK_LINE.findall(text)
-        branch = find_decided_branch(stack[-1][0], int(stack[-1][1])) if stack else None
+        branch = None
+        # The break counts all the same.
+        with session.catch_faults("a branch that a number decides"):
+            branch = find_decided_branch(stack[-1][0], int(stack[-1][1])) if stack else None
         text = clip(text, _REPEATED_CHARS) if repeated else clip(text)
         session.emit_in_step(GraphBroke, compile_id, session.epoch, text, repeated, branch)
         self._write(name, text)
