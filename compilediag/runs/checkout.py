@@ -75,7 +75,9 @@ def add_source_digests(
         here = folder if find_repository_root(folder) == root else root
         output = run_git(here, *_CHANGED_FILES, "HEAD", "--", ".")
         changed = [os.path.join(here, name) for name in split_paths(output or "")]
-    files += _list_imported_elsewhere(timeline, root or folder)
+    # The digests that it has are of the script.
+    scripts = (os.path.join(folder, name) for name in provenance.source_sha256)
+    files += _list_imported_elsewhere(timeline, scripts, root or folder)
     digests = {
         _make_relative(path, folder): _compute_digest(
             path, started_unix if path.endswith(".py") else None
@@ -120,10 +122,12 @@ def _iterate_imported(timeline: Timeline) -> Iterator[str]:
             yield from (os.path.join(here, file) for file in ended.sources)
 
 
-def _list_imported_elsewhere(timeline: Timeline, folder: str) -> list[str]:
-    """List the real paths of what was imported from outside of a folder: of a program that was
-    started from elsewhere."""
+def _list_imported_elsewhere(timeline: Timeline, scripts: Iterable[str], folder: str) -> list[str]:
+    """List the real paths of what was imported from outside of a folder, where the scripts lie
+    there too: of a program that was started from elsewhere."""
     start = os.path.join(os.path.realpath(folder), "")
+    if all(os.path.realpath(script).startswith(start) for script in scripts):
+        return []
     paths = {os.path.realpath(file) for file in _iterate_imported(timeline)}
     return sorted(path for path in paths if not path.startswith(start) and os.path.isfile(path))
 
