@@ -70,9 +70,8 @@ def check_results(
         if further is None and may_grow and not calls.exact and math.isfinite(part.size):
             outcome = "undecided"
             sentence += '; it may be grown rounding: certify it with backend="eager" in both states'
-        if (names := _list_other_draws(old, new)) and "random numbers of" not in sentence:
-            sentence += f"; the generators of {' and '.join(names)} end in another state: another "
-            sentence += "number of random numbers was drawn, or the seed is another"
+        if "random numbers of" not in sentence:
+            sentence += _describe_other_draws(old, new)
         return JudgedPoint(NAME, outcome, sentence, details=notes), further
     if not is_shown and not any(part.shows_calls for part in parts):
         why = calls.mismatch or "not every compiled call returned what can be compared"
@@ -179,12 +178,13 @@ def read_values(timeline: Timeline) -> dict[ValueKey, SampledValue]:
     return values
 
 
-def _list_other_draws(before: Timeline, after: Timeline) -> list[str]:
-    """List the generators of random numbers that end in another state."""
+def _describe_other_draws(before: Timeline, after: Timeline) -> str:
+    """Describe the generators of random numbers that end in another state; empty without one."""
     ours, theirs = read_values(before), read_values(after)
     random = (key for key in ours if key.kind == "random" and key in theirs)
-    differing = (key.path for key in random if ours[key].digest != theirs[key].digest)
-    return list(dict.fromkeys(differing))
+    names = dict.fromkeys(k.path for k in random if ours[k].digest != theirs[k].digest)
+    other = f"; the generators of {' and '.join(names)} end in another state: another number of "
+    return f"{other}random numbers was drawn, or the seed is another" if names else ""
 
 
 def compare_final_values(

@@ -175,9 +175,9 @@ MISREAD = Advice(
 )
 MERGED = Advice(
     "torch takes equal draws of a graph that computes gradients for one: set "
-    "torch._functorch.config.cse = False before the first compiled call, or draw with "
-    "torch.rand_like",
-    "torch.rand_like draws other numbers",
+    "torch._functorch.config.cse = False before the first compiled call, or draw with torch.rand "
+    "or torch.randn",
+    "torch.rand and torch.randn draw other numbers",
 )
 _EFFECTS = {
     "left out": ("in-place `{}` left out of the graph", LEFT_OUT),

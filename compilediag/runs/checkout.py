@@ -109,11 +109,11 @@ def _list_source_files(timeline: Timeline) -> list[str]:
         if (started := process.started) is not None:
             words = (part for word in started.argv for part in (word, word.rpartition("=")[2]))
             files.update(os.path.join(started.cwd, word) for word in words if word)
-    files.update(_iterate_imported(timeline))
+    files.update(iterate_imported(timeline))
     return sorted({os.path.realpath(file) for file in files if file and os.path.isfile(file)})
 
 
-def _iterate_imported(timeline: Timeline) -> Iterator[str]:
+def iterate_imported(timeline: Timeline) -> Iterator[str]:
     """Iterate over the program's own files that its processes imported."""
     for process in timeline.processes:
         started, ended = process.started, process.ended
@@ -128,7 +128,7 @@ def _list_imported_elsewhere(timeline: Timeline, scripts: Iterable[str], folder:
     start = os.path.join(os.path.realpath(folder), "")
     if all(os.path.realpath(script).startswith(start) for script in scripts):
         return []
-    paths = {os.path.realpath(file) for file in _iterate_imported(timeline)}
+    paths = {os.path.realpath(file) for file in iterate_imported(timeline)}
     return sorted(path for path in paths if not path.startswith(start) and os.path.isfile(path))
 
 

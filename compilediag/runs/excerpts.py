@@ -13,6 +13,7 @@ from compilediag.receipt.schema.compiles import ExcerptRecord, FindingRecord, Pl
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.record import make_record
 from compilediag.receipt.user_line import find_leading_call
+from compilediag.runs.checkout import iterate_imported
 from compilediag.timeline.timeline import Timeline
 
 AROUND = 2
@@ -38,9 +39,7 @@ def read_excerpts(
     started = [process.started for process in timeline.processes if process.started is not None]
     folder = started[0].cwd if started else ""
     start_s = parse_unix_s(started[0].started_utc) if started else None
-    ended = [process.ended for process in timeline.processes if process.ended is not None]
-    files = (file for end in ended for file in end.sources or ())
-    imported = frozenset(os.path.realpath(os.path.join(folder, file)) for file in files)
+    imported = frozenset(map(os.path.realpath, iterate_imported(timeline)))
     read = partial(_read_lines, folder=folder, start_s=start_s, imported=imported, digests=digests)
     texts: dict[str, list[str]] = {}
     by_finding: dict[str, Excerpts] = {}

@@ -192,10 +192,26 @@ def draw_normal(x: torch.Tensor) -> torch.Tensor:
     return torch.zeros_like(x).normal_()
 
 
+def draw_rand(x: torch.Tensor) -> torch.Tensor:
+    return torch.rand(x.shape)
+
+
+def draw_randn(x: torch.Tensor) -> torch.Tensor:
+    return torch.randn(x.shape)
+
+
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 @pytest.mark.parametrize("gradients", [True, False])
 @pytest.mark.parametrize(
-    "draw_two", [draw_uniform, draw_normal, torch.rand_like, torch.nn.functional.dropout]
+    "draw_two",
+    [
+        draw_uniform,
+        draw_normal,
+        draw_rand,
+        draw_randn,
+        torch.rand_like,
+        torch.nn.functional.dropout,
+    ],
 )
 def test_equal_draws_that_a_graph_has_once(
     draw_two: Callable[[torch.Tensor], torch.Tensor], gradients: bool, backend: str
@@ -211,6 +227,8 @@ def test_equal_draws_that_a_graph_has_once(
         one, other = torch.compile(step, backend=backend)(x)
     named = [finding.variable for finding in seen.findings if finding.rule == "CD652"]
     assert bool(named) == torch.equal(one, other)
+    if VERSION == (2, 13):
+        assert bool(named) == (gradients and draw_two in (draw_uniform, draw_normal))
     torch._dynamo.reset()
     with torch._functorch.config.patch(cse=False):
         one, other = torch.compile(step, backend=backend)(x)
