@@ -17,7 +17,6 @@ from compilediag_harness.wire import (
     ArgumentChange,
     CompileOption,
     Location,
-    ObjectChange,
     PaddedFunction,
     SettingChange,
     TrialPlan,
@@ -71,10 +70,7 @@ def group_by_file(edits: Iterable[Edit]) -> dict[str, list[Edit]]:
     return edits_by_file
 
 
-IGNORED_LOGGERS = "ignore_logging_functions"
-"""The option of `torch._dynamo.config` with functions that compiled code does not call."""
-
-ChangeKind = Literal["environment", "configuration", "call", "object", "source", "program"]
+ChangeKind = Literal["environment", "configuration", "call", "source", "program"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +79,8 @@ class ProgramChange:
 
     kind: ChangeKind
     """How it is applied: a variable of the environment, an option of torch's configuration, or a
-    change where the program compiles or calls, of an object that it makes, an edit of its files, or
-    other sizes that it is called with."""
+    change where the program compiles or calls, an edit of its files, or other sizes that it is
+    called with."""
     line: str
     """What the user writes: a line for the shell, or of the program."""
     risk: str
@@ -95,7 +91,6 @@ class ProgramChange:
     arguments: tuple[ArgumentChange, ...] = ()
     padded: tuple[PaddedFunction, ...] = ()
     edits: tuple[Edit, ...] = ()
-    objects: tuple[ObjectChange, ...] = ()
     same_as: str = ""
     """Of changes that do the same in different ways, one is tried: the first that can be made."""
     left: int = 0
@@ -123,9 +118,6 @@ def build_trial_plan(changes: Iterable[ProgramChange]) -> TrialPlan:
         arguments=_deduplicate(argument for change in chosen for argument in change.arguments),
         padded=_deduplicate(function for change in chosen for function in change.padded),
         check_padding=any(change.pads for change in chosen),
-        objects=_deduplicate(
-            object_change for change in chosen for object_change in change.objects
-        ),
     )
 
 
@@ -159,7 +151,6 @@ def _deduplicate(values: Iterable[_Part]) -> tuple[_Part, ...]:
 
 
 DYNAMO = "torch._dynamo.config"
-SHAPES = "torch.fx.experimental._config"
 SOURCES = "TORCH_COMPILE_DYNAMIC_SOURCES"
 OVERRIDES = "TORCH_COMPILE_OVERRIDE_DYNAMO_CONFIGS"
 _LISTABLE = re.compile(r"[LG]\[[^\s,:$`\\\"!]+")
@@ -174,19 +165,6 @@ def is_listable(source: str) -> bool:
     with suppress(re.error):
         return _LISTABLE.fullmatch(source) is not None and bool(re.compile(source))
     return False
-
-
-def make_option_change(
-    name: str, value: bool | str, risk: str, left: int = 0, module: str = DYNAMO
-) -> ProgramChange:
-    """Make a change of an option of Dynamo's configuration, or of another module's."""
-    line, setting = f"{module}.{name} = {value!r}", SettingChange(module, name, value)
-    return ProgramChange("configuration", line, risk, settings=(setting,), left=left)
-
-
-def make_override_change(name: str, value: bool | str, risk: str, left: int = 0) -> ProgramChange:
-    """Make a change of an option of Dynamo's for every frame, by a variable of the environment."""
-    return make_variable_change(OVERRIDES, f">=0:{name}={value}", risk, left)
 
 
 def make_variable_change(name: str, value: str, risk: str, left: int = 0) -> ProgramChange:

@@ -5,23 +5,21 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from compilediag.diagnosis.causes.run_causes import COMBINATION, RunCauses, list_causes
-from compilediag.diagnosis.codes import SHARED_CODE, SIZES, get_code_info
+from compilediag.diagnosis.codes import SIZES, get_code_info
 from compilediag.diagnosis.findings import Cause, Finding, Rule
-from compilediag.rules.changes import ProgramChange
 from compilediag.rules.facts import is_number
-from compilediag.rules.fix_context import FIRST_WITH_UNBACKED, FixContext
 from compilediag.rules.make_finding import Advice, make_finding, pick
 from compilediag.rules.recompiles import RecompileRule
 from compilediag.rules.rule import Analysis, AnalysisRule
 from compilediag.timeline.compiles import FrameId, Recompile
 from compilediag.timeline.frames import Frame
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import CompileOption, EntryDiff
+from compilediag_harness.wire import EntryDiff
 
 NEAR_LIMIT = 0.75
 """Share of the recompile limit from which a frame is close to it."""
@@ -275,22 +273,3 @@ def _count_called_sizes(timeline: Timeline, frame: Frame) -> int | None:
 
 
 RULES: tuple[Rule, ...] = (find_armed_guards, find_variant_forecasts, find_limit_hits)
-
-
-# --- changes ------------------------------------------------------------------------------------
-
-
-def propose_limit_changes(context: FixContext) -> Iterator[ProgramChange]:
-    """Propose what keeps a frame from running eager at the limit: an own limit for each object. A
-    higher one makes more recompiles, and hides a cause."""
-    if context.finding.rule != "CD152":
-        return
-    causes = context.evidence.causes or [other.rule for other in context.receipt.findings]
-    # In one object nothing is shared; `torch.compile` takes keywords about recompiles from 2.13 on.
-    if context.version >= FIRST_WITH_UNBACKED and SHARED_CODE.intersection(causes):
-        yield ProgramChange(
-            "call",
-            "torch.compile(..., isolate_recompiles=True)",
-            "each compiled object has its own graphs: none is shared, and each is compiled",
-            options=(CompileOption("isolate_recompiles", True),),
-        )

@@ -117,53 +117,13 @@ def test_a_size_of_one_is_never_marked_dynamic() -> None:
     small = {**SIZE, "values": [["[4, 2]", "[1, 2]"]]}
     variable = "export TORCH_COMPILE_UNBACKED_SOURCES=\"L['x']:0\""
     marked = "torch._dynamo.decorators.mark_unbacked(batch, 0)  # before the call, train.py:7"
-    unbacked = "torch._dynamo.config.automatic_dynamic_shapes_mark_as = 'unbacked'"
-    assert lines("CD105", **small) == [variable, marked, unbacked]
-    assert lines("CD105", "2.7.1", **small) == [marked, unbacked]
-    assert changes("CD105", **small)[-1].left == 1
-
-
-def test_sizes_of_parameters_are_static_by_an_option() -> None:
-    option = "torch._dynamo.config.force_parameter_static_shapes = False"
-    source = "L['self']._parameters['table']"
-    assert option in lines("CD105", **{**SIZE, "source": source})
-    assert option not in lines("CD105", **SIZE)
+    assert lines("CD105", **small) == [variable, marked]
+    assert lines("CD105", "2.7.1", **small) == [marked]
 
 
 @pytest.mark.parametrize("source", ["L['self'].table", "G['x']", "", "L['x'] + 1"])
 def test_what_is_no_argument_is_not_marked(source: str) -> None:
     assert lines("CD105", **{**SIZE, "source": source}) == ["torch.compile(..., dynamic=True)"]
-
-
-def test_two_sizes_that_were_equal_by_accident() -> None:
-    guard = "L['x'].size()[0] == L['y'].size()[1]"
-    option = "torch.fx.experimental._config.use_duck_shape = False"
-    assert lines("CD118", kind="equal", guard=guard) == [option]
-    assert lines("CD118", kind="bound", guard="2 <= L['x'].size()[0] + 3") == []
-
-
-def test_logging_is_left_out_only_where_torch_can() -> None:
-    logger = {"callee": {"name": "Logger.info", "module": None}}
-    option = "torch._dynamo.config.ignore_logging_functions = {logging.Logger.info}"
-    assert lines("CD211", **logger) == [option]
-    assert lines("CD211", "2.7.1", **logger) == []
-    reason = "logging.Logger method not supported for non-export cases"
-    callee = {"name": "Logger.warning_once", "module": None}
-    option = (
-        "torch._dynamo.config.ignore_logging_functions = {logging.Logger.warning_once}"
-        "  # below the imports: a package adds it to the class"
-    )
-    assert lines("CD211", callee=callee, reason=reason) == [option]
-    assert lines("CD211", callee=callee) == []
-    assert lines("CD211", callee={"name": "_warnings.warn", "module": "_warnings"}) == [
-        "torch._dynamo.config.reorderable_logging_functions = {warnings.warn}"
-    ]
-    assert lines("CD211", callee={"name": "open", "module": None}) == []
-    # A method of the program's own may do more than write text.
-    assert lines("CD211", callee={"name": "Trainer.log", "module": "app"}) == []
-    assert lines("CD211", "2.7.1", callee={"name": "print", "module": None}) == [
-        "torch._dynamo.config.reorderable_logging_functions = {print}"
-    ]
 
 
 def test_other_rules() -> None:
@@ -252,17 +212,6 @@ def test_variables_that_are_set_are_kept() -> None:
     }
 
 
-ISOLATED = "torch.compile(..., isolate_recompiles=True)"
-
-
-def test_each_object_at_the_limit_may_have_its_own() -> None:
-    """A higher limit is never tried: it makes more recompiles, and hides what they are for."""
-    assert lines("CD152", causes=["CD117"]) == [ISOLATED]
-    assert lines("CD152", "2.7.1", causes=["CD117"]) == []
-    assert lines("CD152", causes=["CD107"], limit=8) == []
-    assert lines("CD151", causes=["CD117"], variants=6, limit=8, combinations=12) == []
-
-
 def test_options_that_torch_names_are_set() -> None:
     override = 'export TORCH_COMPILE_OVERRIDE_DYNAMO_CONFIGS=">=0:allow_rnn=True"'
     assert lines("CD210", options={"allow_rnn": "True"}) == [override]
@@ -281,17 +230,3 @@ def test_options_that_torch_names_are_set() -> None:
     ):
         assert lines("CD210", options={unfaithful: "True"}) == []
     assert lines("CD210", options={"inductor": "True; import os"}) == []
-
-
-def test_what_an_optimizer_holds_becomes_a_tensor() -> None:
-    group = {"source": "L['self'].param_groups[0]['lr']", "expected": "0.1", "actual": "0.05"}
-    assert lines("CD116", **group) == [
-        (
-            'for group in optimizer.param_groups: group["lr"] = torch.tensor(group["lr"])'
-            "  # after the optimizer is made"
-        )
-    ]
-    betas = {**group, "source": "L['self'].param_groups[0]['betas'][0]"}
-    assert lines("CD116", **betas) == []
-    assert lines("CD116", **{**group, "expected": "True", "actual": "False"}) == []
-    assert lines("CD116", kind="state", source="L['self'].state") == []

@@ -1,6 +1,6 @@
 """Graph breaks (CD201–CD214, CD290), one finding per place and cause; what to change for each
 category, as measured in docs/rules/CD2xx.md; and what may be tried: settings that torch's reports
-name, and messages that are left out or written later."""
+name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from msgspec import structs
 from compilediag.diagnosis.causes.merge_by_common_cause import ANOTHER_INSTANCE
 from compilediag.diagnosis.codes import LIMIT, TEMPORARY, get_code_info
 from compilediag.diagnosis.findings import CauseId, Finding
-from compilediag.receipt.schema.compiles import CandidateRecord, FindingRecord
+from compilediag.receipt.schema.compiles import CandidateRecord
 from compilediag.receipt.schema.evidence import BreakEvidence
 from compilediag.rules.breaks.break_report import (
     AS_WRAPPED,
@@ -25,10 +25,9 @@ from compilediag.rules.breaks.break_report import (
 )
 from compilediag.rules.changes import (
     DYNAMO,
-    IGNORED_LOGGERS,
+    OVERRIDES,
     ProgramChange,
-    make_option_change,
-    make_override_change,
+    make_variable_change,
 )
 from compilediag.rules.environment_variables import format_export
 from compilediag.rules.evidence import make_eager_absorption
@@ -375,58 +374,8 @@ def propose_hinted_options(context: FixContext) -> Iterator[ProgramChange]:
         if name.upper() in offered:
             continue
         if context.version < FIRST_WITH_UNBACKED or name in _READ_OUTSIDE:
-            yield make_option_change(name, value == "True", risk)
+            setting = SettingChange(DYNAMO, name, value == "True")
+            line = f"{DYNAMO}.{name} = {value}"
+            yield ProgramChange("configuration", line, risk, settings=(setting,))
         else:
-            yield make_override_change(name, value, risk)
-
-
-_WRITING_METHODS = frozenset(("debug", "info", "warning", "error", "critical", "exception", "log"))
-_OF_LOGGERS = _WRITING_METHODS | {"warn", "fatal"}
-_LOST = "the messages are not written while compiled"
-
-
-def propose_logging_changes(context: FixContext) -> Iterator[ProgramChange]:
-    """Propose to leave out or postpone a function that writes text, where the break is at one."""
-    writer, ignorable = find_message_writer(context.finding), context.version >= FIRST_WITH_UNBACKED
-    if writer in ("print", "warnings.warn"):
-        dotted = "builtins.print" if writer == "print" else writer
-        yield _make_logging_change(
-            "reorderable_logging_functions", dotted, writer, REORDERED.caveat or ""
-        )
-    if ignorable and writer is not None and writer.startswith("logging.Logger."):
-        change = _make_logging_change(IGNORED_LOGGERS, writer, writer, _LOST)
-        if writer.rpartition(".")[2] not in _OF_LOGGERS:
-            added = "below the imports: a package adds it to the class"
-            change = replace(change, line=f"{change.line}  # {added}")
-        yield change
-
-
-def _make_logging_change(option: str, dotted: str, shown: str, risk: str) -> ProgramChange:
-    line = f"{DYNAMO}.{option} = {{{shown}}}"
-    settings = (SettingChange(DYNAMO, option, (dotted,)),)
-    return ProgramChange("configuration", line, risk, settings=settings)
-
-
-def find_message_writer(finding: FindingRecord) -> str | None:
-    """Find the function that writes text where the break is: "print", "warnings.warn" or
-    "logging.Logger.info"; torch 2.7 names no method of a logger: "logging.Logger". None for any
-    other function, whatever its name: a `log` of the program's own may do more. Of what torch calls
-    a logger every method is one (`warning_once` of libraries): torch can leave it out, and there is
-    no other it could mean."""
-    if finding.rule != "CD211":
-        return None
-    broken = BreakEvidence.parse(finding.evidence)
-    reason = broken.reason or ""
-    if reason.startswith("Logger not supported"):
-        return "logging.Logger"
-    name, module = broken.callee.get("name") or "", broken.callee.get("module") or ""
-    owner, _, short = name.rpartition(".")
-    if short == "print" and owner in ("", "builtins") and module in ("", "builtins"):
-        return "print"
-    if short == "warn" and module in ("", "warnings", "_warnings"):
-        return "warnings.warn"
-    if reason.startswith("logging.Logger method") and owner == "Logger" and short.isidentifier():
-        return f"logging.Logger.{short}"
-    if short in _WRITING_METHODS and (module.partition(".")[0] == "logging" or owner == "Logger"):
-        return f"logging.Logger.{short}"
-    return None
+            yield make_variable_change(OVERRIDES, f">=0:{name}={value}", risk)

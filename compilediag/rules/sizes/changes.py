@@ -13,7 +13,7 @@ from compilediag.diagnosis.causes.cause_group import find_changed_sizes
 from compilediag.diagnosis.codes import get_code_info
 from compilediag.receipt.schema.compiles import FindingRecord, UserCallRecord
 from compilediag.rules import changes
-from compilediag.rules.changes import SHAPES, SOURCES, Edit, ProgramChange, is_listable
+from compilediag.rules.changes import SOURCES, Edit, ProgramChange, is_listable
 from compilediag.rules.environment_variables import join_values
 from compilediag.rules.facts import Facts, is_branched_on
 from compilediag.rules.fix_context import (
@@ -21,10 +21,8 @@ from compilediag.rules.fix_context import (
     PARAMETER,
     FixContext,
     edit_calls,
-    propose_call_changes,
 )
 from compilediag.rules.sizes.advice import SAME_TENSOR
-from compilediag.rules.values import AS_TENSOR
 from compilediag_harness.wire import ArgumentChange, CompileOption
 
 MARK = "maybe_mark_dynamic"
@@ -64,28 +62,20 @@ def parse_marked(source: str, dimensions: Iterable[int]) -> MarkedTensor | None:
 
 DYNAMIC = "its sizes are dynamic: kernels may be slower, and a CUDA graph is recorded for each size"
 _EVERY_SIZE = "every size and number of every compiled function is dynamic: kernels may be slower"
-_UNBACKED = (
-    "sizes that change are unbacked in every compiled function: torch raises an error where the "
-    "code branches on one"
-)
 _DATA_DEPENDENT = "where the code branches on the size, torch raises an error"
 
 
 def propose_size_changes(context: FixContext) -> Iterator[ProgramChange]:
-    """Propose marks, then everything dynamic; unbacked sizes; what a condition is about."""
-    if get_code_info(context.finding.rule).changed == "condition":
-        yield from _propose_for_condition(context)
+    """Propose marks, then everything dynamic; unbacked sizes."""
+    sizes = _SIZE.findall(context.guard)
+    is_condition = get_code_info(context.finding.rule).changed == "condition"
+    if is_condition and context.kind == "zero_one" and len(sizes) == 1:
+        source, dimension = sizes[0]
+        yield from _propose_unbacked(context, source, [int(dimension)])
     dimensions, small = find_dimensions_to_mark(context)
     if small:
         yield from _propose_unbacked(context, context.source, dimensions)
-        yield changes.make_option_change(
-            "automatic_dynamic_shapes_mark_as", "unbacked", _UNBACKED, left=1
-        )
     elif dimensions:
-        if "_parameters[" in context.source:
-            yield changes.make_option_change(
-                "force_parameter_static_shapes", False, DYNAMIC, left=1
-            )
         yield from _propose_marks(context, list_changed_tensors(context, dimensions), MARK, DYNAMIC)
         yield ProgramChange(
             "call",
@@ -104,25 +94,6 @@ def find_dimensions_to_mark(context: FixContext) -> tuple[list[int], bool]:
 
 
 _SIZE = re.compile(r"(L\['[A-Za-z_]\w*'\](?:\[[^\s\]]+\])*)\.size\(\)\[(\d+)\]")
-_BOUND = re.compile(r"L\['([A-Za-z_]\w*)'\](?![\[.\w'])")
-
-
-def _propose_for_condition(context: FixContext) -> Iterator[ProgramChange]:
-    """Propose for a condition that torch put into the graph's guards other symbols for equal sizes,
-    a number in its range as a tensor."""
-    sizes = _SIZE.findall(context.guard)
-    if context.kind == "zero_one" and len(sizes) == 1:
-        source, dimension = sizes[0]
-        yield from _propose_unbacked(context, source, [int(dimension)])
-    elif len(sizes) == 2 and "==" in context.guard:
-        yield changes.make_option_change(
-            "use_duck_shape", False, "more symbols: compiles take longer", module=SHAPES
-        )
-    numbers = set(_BOUND.findall(context.guard))
-    if len(numbers) == 1 and ".size()" not in context.guard and ".stride()" not in context.guard:
-        yield from propose_call_changes(
-            context, numbers.pop(), "tensor", "torch.tensor(_)", AS_TENSOR
-        )
 
 
 def _propose_unbacked(

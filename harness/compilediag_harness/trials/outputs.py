@@ -35,7 +35,7 @@ from compilediag_harness.trials.plan import (
 )
 from compilediag_harness.trials.recorder import Recorder
 from compilediag_harness.trials.sampled_values import StateReader, ValueSampler
-from compilediag_harness.trials.settings import PlannedObjects, PlannedSettings
+from compilediag_harness.trials.settings import PlannedSettings
 from compilediag_harness.trials.shadow import Shadow
 from compilediag_harness.wire import (
     CallShadowed,
@@ -103,12 +103,11 @@ class OutputWatcher:
         plan: TrialPlan,
         arguments: PlannedArguments,
         settings: PlannedSettings,
-        objects: PlannedObjects,
     ) -> None:
         self.session = session
         self._torch = torch
         self._plan = plan
-        self._arguments, self._settings, self._objects = arguments, settings, objects
+        self._arguments, self._settings = arguments, settings
         self._reader = ValueSampler(torch)
         self._functions: dict[Any, CompiledFunction] = {}
         # Reentrant: a finalizer or signal handler that runs in our code may call compiled code.
@@ -146,7 +145,6 @@ class OutputWatcher:
 
     def _begin_call(self, call: torch_open_calls.CallArguments) -> None:
         self._settings.add_defined_functions()
-        self._objects.change_new_optimizers()
         called = find_module_or_function(self._torch, call.function)
         is_module = issubclass(get_class(called), self._torch.nn.Module)
         owner = getattr(called, "__self__", called if is_module else None)
