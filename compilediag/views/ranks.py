@@ -27,7 +27,6 @@ _ASPECTS = {
     "recompile_causes": "recompiled for other causes",
     "graph_breaks": "broke graphs elsewhere",
     "cache_hits": "had other hits and misses of the compile caches",
-    "cache_keys": "used other keys in the compile caches, and shared no such entry",
     "collectives": "run collectives in another order",
 }
 

@@ -9,11 +9,10 @@ from compilediag.diagnosis.causes.run_causes import find_run_causes
 from compilediag.diagnosis.ranks.divergence import compare_ranks
 from compilediag.diagnosis.ranks.summary import RankSummary, summarize_ranks
 from compilediag.receipt.schema.comparisons import RankDivergence, RankRow, RanksSection
-from compilediag.timeline.compiles import ProcessCaches
 from compilediag.timeline.frames import collect_frames
 from compilediag.timeline.timeline import Process, Step, Timeline, fold
 from compilediag.views.ranks import describe_ranks, format_ranks
-from compilediag_harness.wire import CacheLookedUp, CollectivesPlanned
+from compilediag_harness.wire import CollectivesPlanned
 
 
 def summarised(run: Timeline) -> tuple[RankSummary, ...]:
@@ -76,48 +75,6 @@ def test_breaks_and_caches_are_compared() -> None:
     assert answers.only_here == ("0/0 forward: 1 hits, 1 misses",)
 
 
-def keyed(*components: tuple[tuple[str, str], ...], of: Timeline | None = None) -> Timeline:
-    """One process a rank, whose graph has a key of these components."""
-    same = of or timeline(*((("0/0",),) * len(components)))
-    caches = tuple(
-        ProcessCaches(
-            process=rank,
-            lookups=(CacheLookedUp(0.0, 0, "fx_graph", "miss", "0/0", 0, components=parts),)
-            if parts
-            else (),
-            settings={},
-        )
-        for rank, parts in enumerate(components)
-    )
-    return replace(same, caches=caches)
-
-
-def test_the_device_of_a_rank_is_no_difference() -> None:
-    """Each rank has a device of its own: in inputs, in the graph, in how inductor is called."""
-
-    def on(index: int, dtype: str = "torch.float32") -> tuple[tuple[str, str], ...]:
-        device = f"device(type='cuda', index={index})"
-        return (
-            ("gm", f"{index}1111111 <lambda>()"),
-            ("example_inputs[0]", f"{index}2222222 {dtype}, {device}"),
-            ("fx_kwargs[boxed_forward_device_index]", f"{index}3333333 {index}"),
-        )
-
-    assert divergences(keyed(on(0), on(1), on(2)), "cache_keys") == []
-    (found,) = divergences(keyed(on(0), on(1), on(2, "torch.bfloat16")), "cache_keys")
-    assert found.ranks == (2,)
-    (line,) = found.only_here
-    assert line.startswith("0/0 forward: input 0 of the graph = torch.bfloat16, device(type='cuda'")
-    assert line.endswith("index=N) (on the device of the rank)")
-
-
-def test_a_lookup_of_one_rank_only_is_no_difference_of_keys() -> None:
-    """A rank that found AOTAutograd's entry looks no graph up, or torch did not describe it."""
-    found = keyed((("gm", "11111111 <lambda>()"),), ())
-    assert divergences(found, "cache_keys") == []
-    assert compare_ranks(summarised(found), None).differing == 0
-
-
 def test_the_first_collective_out_of_order_is_named() -> None:
     """What follows it differs too, and adds nothing."""
     orders = [("reduce", "gather", "send"), ("reduce", "send", "gather"), ("reduce", "gather")]
@@ -144,13 +101,3 @@ def test_many_ranks_are_named_in_few_words() -> None:
     )  # fmt: skip
     text = describe_ranks(RanksSection(expected=4, missing=(2, 3), rows=rows))
     assert text == "2 of 4 ranks, missing: 2-3; all of them do the same"
-
-
-def test_what_keys_of_caches_are_made_of_is_compared() -> None:
-    """The component that differs is named as what it is, with its value on either side."""
-    same = ("example_inputs[0]", "aaaaaaaa torch.float32, [4]")
-    one, other = ("gm", "11111111 <lambda>()"), ("gm", "22222222 <lambda>()")
-    (found,) = divergences(keyed((one, same), (other, same), (one, same)), "cache_keys")
-    assert (found.ranks, found.like_rank) == ((1,), 0)
-    assert found.only_here == ("0/0 forward: the graph = <lambda>() (22222222)",)
-    assert found.only_there == ("0/0 forward: the graph = <lambda>() (11111111)",)

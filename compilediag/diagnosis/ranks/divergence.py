@@ -19,7 +19,6 @@ from compilediag.diagnosis.ranks.summary import (
     ASPECTS,
     RankFingerprint,
     RankSummary,
-    find_key_diffs,
     list_values,
     make_fingerprint,
     summarize_ranks,
@@ -86,23 +85,21 @@ def compare_fingerprints(
         usual, *others = sorted(groups.values(), key=lambda ranks: (-len(ranks), ranks[0])) or [[]]
         others.sort()
         left_out += max(0, len(others) - MAX_GROUPS)
-        for ranks in others[MAX_GROUPS:]:
-            differing.update(ranks)
+        differing.update(*others)
         for ranks in others[:MAX_GROUPS]:
             values = (list_values(summary_of(group[0]))[index] for group in (ranks, usual))
-            here, there = _SPLIT.get(aspect, _list_diffs)(*values)
-            if here or there:
-                differing.update(ranks)
-                divergence = RankDivergence(
-                    aspect=aspect,
-                    ranks=tuple(ranks),
-                    like_rank=usual[0],
-                    only_here=tuple(here[:SHOWN]),
-                    only_there=tuple(there[:SHOWN]),
-                    more=sum(max(0, len(differences) - SHOWN) for differences in (here, there)),
-                    count=len(ranks),
-                )
-                divergences.append(divergence)
+            list_diffs = _find_first_diff if aspect == "collectives" else _list_diffs
+            here, there = list_diffs(*values)
+            divergence = RankDivergence(
+                aspect=aspect,
+                ranks=tuple(ranks),
+                like_rank=usual[0],
+                only_here=tuple(here[:SHOWN]),
+                only_there=tuple(there[:SHOWN]),
+                more=sum(max(0, len(differences) - SHOWN) for differences in (here, there)),
+                count=len(ranks),
+            )
+            divergences.append(divergence)
     return RankComparison(
         ranks=tuple(by_rank.values()),
         missing=tuple(sorted(set(range(expected or 0)).difference(by_rank))),
@@ -125,10 +122,6 @@ def _find_first_diff(value: tuple[str, ...], usual: tuple[str, ...]) -> tuple[li
             here, there = ([f"collective {number} is {name}"] if name else [] for name in names)
             return here, there
     return [], []
-
-
-_SPLIT = {"collectives": _find_first_diff, "cache_keys": find_key_diffs}
-"""How two ranks are compared in an aspect, where not by all that only one of them has."""
 
 
 def _find_stragglers(by_rank: Mapping[int, RankFingerprint]) -> tuple[RankStraggler, ...]:

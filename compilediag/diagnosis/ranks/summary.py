@@ -1,90 +1,23 @@
 """Summaries of ranks in some tens of kilobytes, and fingerprints of them in some hundred bytes.
 
 A fingerprint has digests, enough to compare the ranks that are not named. Both can be made anywhere
-and compared where they meet. The index of the device is part of cache keys and differs by design:
-it is left out, and so is the digest of a graph that may hold it.
+and compared where they meet.
 """
 
 from __future__ import annotations
 
 import hashlib
-import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from statistics import median
 
 from compilediag.diagnosis.causes.run_causes import RunCauses
-from compilediag.diagnosis.figures.key_difference import describe_component, get_digest
-from compilediag.timeline.compiles import ProcessCaches
 from compilediag.timeline.frames import compute_counts, is_compile
 from compilediag.timeline.timeline import BreakSite, Compile, Frame, Timeline
-from compilediag_harness.wire import AOT_AUTOGRAD, FX_GRAPH, Component
-
-GRAPH = "gm"
-"""torch's name of the graph among the components of a key."""
-
-_BY_DEVICE = re.compile(r"fx_kwargs\[boxed_forward_device_index\]")
-_INDEX = re.compile(r"(index=|\b(?:cuda|xpu|hpu|mtia):)\d+")
-
-
-def list_key_parts(
-    caches: Iterable[ProcessCaches], names: Mapping[tuple[str, int], str]
-) -> tuple[str, ...]:
-    """List lines as `0/0 forward: input 0 of the graph = torch.float32, … (3f9ab2c1)`, sorted: each
-    component of each key, and each setting of the compiler once. Equal lines are equal values.
-    `caches`: of the processes of one rank; `names`: of compiles, by compile id and epoch."""
-    lines: set[str] = set()
-    for part in caches:
-        for components in (part.settings or {}).values():
-            lines.update(_format_line("settings", component) for component in components)
-        met: Counter[str] = Counter()
-        for lookup in part.lookups:
-            if lookup.cache not in (FX_GRAPH, AOT_AUTOGRAD) or not lookup.compile_id:
-                continue
-            at = names.get((lookup.compile_id, lookup.epoch), lookup.compile_id)
-            at += "" if lookup.cache == FX_GRAPH else ", AOTAutograd"
-            met[at] += 1
-            at = at if met[at] == 1 else f"{at}, graph {met[at]}"
-            has_index = any(_INDEX.search(value) for _, value in lookup.components)
-            lines.update(
-                _format_line(at, component)
-                for component in lookup.components
-                if not _BY_DEVICE.fullmatch(component[0])
-                and not (has_index and component[0] == GRAPH)
-            )
-    return tuple(sorted(lines)[:MAX_KEY_PARTS])
-
-
-def find_key_diffs(lines: tuple[str, ...], usual: tuple[str, ...]) -> tuple[list[str], list[str]]:
-    """Find the lines of only one of two ranks: those of the first, those of the second. A lookup
-    that only one of them made or described is no difference of keys."""
-    only: list[list[str]] = []
-    for here, there in ((lines, usual), (usual, lines)):
-        described, equal = {_get_lookup(line) for line in there}, set(there)
-        only.append([line for line in here if line not in equal and _get_lookup(line) in described])
-    return only[0], only[1]
-
-
-def _get_lookup(line: str) -> str:
-    return line.partition(": ")[0]
-
-
-def _format_line(at: str, component: Component) -> str:
-    """Format one component. The digest of a value that holds the index of a device is that of one
-    rank: the text stands for it, as far as it goes."""
-    name, value = component
-    digest, text = get_digest(value), value.partition(" ")[2]
-    on_any = _INDEX.sub(r"\1N", text)
-    end = f"({digest})" if on_any == text else "(on the device of the rank)"
-    return f"{at}: {describe_component(name)} = {on_any} {end}"
-
 
 MAX_IDS = 2000
 """Most compiles, causes, sites and graphs stored of a rank."""
-
-MAX_KEY_PARTS = 4000
-"""Most components of cache keys stored of a rank: those of ten graphs, and the settings."""
 
 MAX_OPERATIONS = 4096
 """Most collectives stored of a rank."""
@@ -127,8 +60,6 @@ class RankSummary(RankCounts):
     """"train.py:30": places of graph breaks."""
     collectives: tuple[str, ...]
     """"0/0: all_reduce": every collective of every graph, in order."""
-    key_parts: tuple[str, ...] = ()
-    """Of what the keys of its compile caches are made: see `list_key_parts`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +71,6 @@ class _ProcessRecord:
     frames: list[Frame] = field(default_factory=list[Frame])
     breaks: list[BreakSite] = field(default_factory=list[BreakSite])
     collectives: list[str] = field(default_factory=list[str])
-    caches: list[ProcessCaches] = field(default_factory=list[ProcessCaches])
 
 
 def summarize_ranks(timeline: Timeline, causes: RunCauses) -> tuple[RankSummary, ...]:
@@ -158,8 +88,6 @@ def summarize_ranks(timeline: Timeline, causes: RunCauses) -> tuple[RankSummary,
     for schedule in timeline.collectives:
         named = (f"{schedule.compile_id}: {name}" for name in schedule.operations)
         records[schedule.process].collectives.extend(named)
-    for caches in timeline.caches:
-        records[caches.process].caches.append(caches)
     by_rank: dict[int, list[_ProcessRecord]] = defaultdict(list)
     for process in timeline.processes:
         if process.rank is not None:
@@ -208,10 +136,6 @@ def _summarize_rank(rank: int, records: Sequence[_ProcessRecord], causes: RunCau
         causes=tuple(sorted(named)[:MAX_IDS]),
         breaks=tuple(breaks[:MAX_IDS]),
         collectives=tuple(collectives[:MAX_OPERATIONS]),
-        key_parts=list_key_parts(
-            (caches for part in records for caches in part.caches),
-            {(event.compile_id, event.epoch): _name_compile(event) for event in compiles},
-        ),
     )
 
 
@@ -225,14 +149,7 @@ MAX_LOSSES = 3
 
 LOSS_LENGTH = 300
 
-ASPECTS = (
-    "compile_ids",
-    "recompile_causes",
-    "graph_breaks",
-    "collectives",
-    "cache_hits",
-    "cache_keys",
-)
+ASPECTS = ("compile_ids", "recompile_causes", "graph_breaks", "collectives", "cache_hits")
 """In what ranks are compared, in the order of `list_values`."""
 
 
@@ -256,20 +173,13 @@ class RankFingerprint(RankCounts):
 
     @property
     def behaviour(self) -> tuple[bytes, ...]:
-        """Equal for ranks that did the same. Cache hits are chance, and their keys no behaviour."""
+        """Equal for ranks that did the same. Cache hits are chance."""
         return (*self.digests[: ASPECTS.index("cache_hits")], self.findings)
 
 
 def list_values(summary: RankSummary) -> tuple[tuple[str, ...], ...]:
     """List what the ranks are compared by, for each of `ASPECTS`."""
-    return (
-        summary.ids,
-        summary.causes,
-        summary.breaks,
-        summary.collectives,
-        summary.cached,
-        summary.key_parts,
-    )
+    return summary.ids, summary.causes, summary.breaks, summary.collectives, summary.cached
 
 
 def compute_digest(values: Iterable[object]) -> bytes:

@@ -214,8 +214,7 @@ class RankDivergence(Record, frozen=True, kw_only=True):
     """Ranks that differ from most of the others in one respect."""
 
     #: `compile_ids`, `recompile_causes`, `graph_breaks`, `collectives` (the order of collectives in
-    #: compiled graphs, which only traces tell), `cache_hits` (hits and misses of compile caches) or
-    #: `cache_keys` (of what their keys are made, without the index of a rank's device).
+    #: compiled graphs, which only traces tell) or `cache_hits` (hits and misses of compile caches).
     aspect: str
     ranks: tuple[int, ...]  #: Ranks that differ, all in the same way; at most 64.
     like_rank: int  #: The lowest of the ranks they are compared with, which are the most.
