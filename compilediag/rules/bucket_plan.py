@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ast
 import keyword
-from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -227,62 +226,6 @@ def _make_plan(
             plans[rule] = evaluate_buckets(counts, sizes)
     rows = (Alternative(rule, len(result.buckets), result.waste) for rule, result in plans.items())
     return replace(record, buckets=made.buckets, alternatives=tuple(rows))
-
-
-# --- the histogram of the sizes ---------------------------------------------------------------
-
-
-class Range(NamedTuple):
-    """Neighbouring sizes."""
-
-    low: int
-    high: int
-    calls: int
-
-
-class SizesOfBucket(NamedTuple):
-    """The sizes that run in one bucket."""
-
-    bucket: int
-    ranges: tuple[Range, ...]
-    """Ascending, without gaps, from the smallest size."""
-    calls: int
-    waste: float
-    """Padding as a share of the rows."""
-
-
-def build_histogram(
-    counts: Mapping[int, int], buckets: Sequence[int], max_ranges: int
-) -> tuple[list[SizesOfBucket], Range | None]:
-    """Build a histogram of the sizes (`counts`) by bucket, each in equally many ranges, about
-    `max_ranges` in all, and those above the largest bucket, which run in several calls."""
-    by_bucket: dict[int, dict[int, int]] = {bucket: {} for bucket in buckets}
-    above: dict[int, int] = {}
-    for size, count in sorted(counts.items()):
-        index = bisect_left(buckets, size)
-        if size and count:
-            (by_bucket[buckets[index]] if index < len(buckets) else above)[size] = count
-    sections: list[SizesOfBucket] = []
-    for bucket, sizes in by_bucket.items():
-        if sizes:
-            calls = sum(sizes.values())
-            rows = sum(size * count for size, count in sizes.items())
-            ranges = _group_ranges(sizes, max(1, max_ranges // len(buckets)))
-            sections.append(SizesOfBucket(bucket, ranges, calls, bucket * calls / rows - 1.0))
-    split = Range(min(above), max(above), sum(above.values())) if above else None
-    return sections, split
-
-
-def _group_ranges(sizes: Mapping[int, int], max_ranges: int) -> tuple[Range, ...]:
-    low, high = min(sizes), max(sizes)
-    width = -(-(high - low + 1) // max_ranges)
-    calls = [0] * (-(-(high - low + 1) // width))
-    for size, count in sizes.items():
-        calls[(size - low) // width] += count
-    return tuple(
-        Range(low + index * width, min(low + (index + 1) * width - 1, high), count)
-        for index, count in enumerate(calls)
-    )
 
 
 # --- the code of a plan -------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The view of `compilediag plan`: a histogram of sizes, the buckets for them, the code."""
+"""The view of `compilediag plan`: the buckets for the sizes of a run, and the code."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ from collections.abc import Sequence
 
 from compilediag.rules.bucket_plan import (
     PlanRecord,
-    Range,
-    SizesOfBucket,
-    build_histogram,
     choose_name,
     format_buckets,
     format_settings,
@@ -19,8 +16,6 @@ from compilediag.views.format import pluralize
 from compilediag.views.style import RenderOptions
 from compilediag.views.terminal import render_table
 
-MAX_RANGES = 24
-"""Lines of the histogram, about."""
 MAX_PLANS = 8
 """Callables drawn; `--json` has the others."""
 
@@ -74,10 +69,7 @@ def _render_block(plan: PlanRecord, options: RenderOptions) -> list[str]:
     for sentence in remarks:
         lines += options.wrap(sentence, "  ", "    ")
     lines.append("")
-    if plan.buckets is not None:
-        counts = {size[0]: calls for size, calls in plan.calls.items()}
-        lines += _draw_histogram(*build_histogram(counts, plan.buckets, MAX_RANGES), options)
-    elif plan.grid is not None:
+    if plan.buckets is not None or plan.grid is not None:
         for dims, sizes in zip(plan.dims, plan.planned, strict=True):
             sentence = f"{_format_dims(dims, options)}: {', '.join(map(str, sizes))}"
             lines += options.wrap(sentence, "  ", "    ")
@@ -96,41 +88,6 @@ def _render_block(plan: PlanRecord, options: RenderOptions) -> list[str]:
 def _format_dims(dims: Sequence[str], options: RenderOptions) -> str:
     parts = (place.rpartition(":") for place in dims)
     return " = ".join(f"dim {dim} of {options.clean(name, 60)}" for name, _, dim in parts)
-
-
-def _draw_histogram(
-    sections: Sequence[SizesOfBucket], split: Range | None, options: RenderOptions
-) -> list[str]:
-    """Draw a bar for each range of sizes, and an edge under each bucket."""
-    ranges = [interval for section in sections for interval in section.ranges]
-    ranges += [split] if split else []
-    labels = ("-", "|", "#", "-+", "-") if options.ascii_only else ("–", "│", "█", "─┴─", "─")
-    between, side, block, corner, dash = labels
-    names = {
-        interval: f"{interval.low}"
-        if interval.low == interval.high
-        else f"{interval.low}{between}{interval.high}"
-        for interval in ranges
-    }
-    highest = max(interval.calls for interval in ranges)
-    width = max(map(len, names.values()))
-    room = max(options.width - width - len(f"{highest:,}") - 8, 8)
-
-    def draw_bar(interval: Range) -> str:
-        drawn = block * -(-interval.calls * room // highest)
-        calls = f" {interval.calls:,}" if interval.calls else ""
-        return f"  {names[interval]:>{width}} {side}{drawn}{calls}"
-
-    lines: list[str] = []
-    for section in sections:
-        lines += map(draw_bar, section.ranges)
-        edge = f"  {dash * width}{corner} {section.bucket} {dash * 4}"
-        edge += f" {pluralize(section.calls, 'call')}, {_format_share(section.waste)} padding"
-        lines.append(options.paint(edge, "cyan"))
-    if split:
-        lines.append(draw_bar(split))
-        lines.append(options.paint(f"  {' ' * width}  larger than every bucket: split", "cyan"))
-    return lines
 
 
 def _format_share(waste: float) -> str:

@@ -22,7 +22,7 @@ from compilediag.receipt.schema.invocations import (
     VaryingSizesRecord,
 )
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.rules.bucket_plan import PlanLimits, build_histogram, make_bucket_plans
+from compilediag.rules.bucket_plan import PlanLimits, make_bucket_plans
 from compilediag.rules.diagnose import RECOMPILE_RULES as RULES
 from compilediag.timeline.invocations import Calls, ShapeCount
 from compilediag.timeline.timeline import Compile
@@ -279,45 +279,15 @@ def test_one_recompile_needs_no_plan() -> None:
     assert "compilediag plan" not in found.fix.summary
 
 
-# --- the picture ---
-
-
-def test_ranges_lie_between_the_edges() -> None:
-    """Every size is in one range, of its bucket; a batch above all buckets stands apart."""
-    sections, split = build_histogram(
-        {0: 9, 1: 2, 5: 30, 7: 10, 8: 2, 30: 4, 32: 1, 70: 3}, [8, 32], 8
-    )
-    assert [section.bucket for section in sections] == [8, 32]
-    assert [tuple(item) for item in sections[0].ranges] == [
-        (1, 2, 2),
-        (3, 4, 0),
-        (5, 6, 30),
-        (7, 8, 12),
-    ]
-    assert [tuple(item) for item in sections[1].ranges] == [
-        (30, 30, 4),
-        (31, 31, 0),
-        (32, 32, 1),
-    ]
-    assert sections[1].waste == pytest.approx(160 / 152 - 1)
-    assert split == (70, 70, 3)
-
-
 def test_the_screen() -> None:
-    """Ranges with bars, an edge under each bucket, the comparison, and code to copy."""
+    """The buckets, the comparison, and code to copy."""
     drawn = render_plan(
         make_bucket_plans(receipt_with(batches()), PlanLimits(graphs=2)), RenderOptions(width=60)
     )
     lines = drawn.splitlines()
     assert lines[0].endswith("47 calls · 5 sizes")
     assert lines[1] == "  changes: dim 0 of obs = dim 0 of mask"
-    assert [line for line in lines if "padding" in line and "┴" in line] == [
-        "  ───┴─ 8 ──── 42 calls, 42 % padding",
-        "  ───┴─ 32 ──── 5 calls, 5 % padding",
-    ]
-    bars = {line.split("│")[0].strip(): line.count("█") for line in lines if "│" in line}
-    assert bars["5"] == max(bars.values())
-    assert 0 < bars["32"] < bars["30"] < bars["7"]
+    assert lines[3] == "  dim 0 of obs = dim 0 of mask: 8, 32"
     code = '  score = cd.FixedShape(score, dims={"obs": 0, "mask": 0}, buckets=[8, 32])'
     assert code in lines
     assert all(
