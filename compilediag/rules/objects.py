@@ -4,18 +4,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
-from compilediag.diagnosis.causes.cause_group import Group
 from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.guards.source import format_variable, parse_path
 from compilediag.rules.facts import Facts, is_of_hook
-from compilediag.rules.make_finding import Advice, make_finding, pick, replace_advice
+from compilediag.rules.make_finding import Advice, make_finding, pick
 from compilediag.rules.recompiles import RecompileRule, TitleAndAdvice
-from compilediag.rules.rule import list_compile_ids
-from compilediag.timeline.compiles import CompileId
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import EffectLost, GuardFacts, UnguardedChanged, UserCall
+from compilediag_harness.wire import EffectLost, GuardFacts, UnguardedChanged
 
 FIRST_CALL = Advice(
     "make the first call eager, at {places} under `with torch.compiler.set_stance("
@@ -42,11 +39,10 @@ SAME_STRUCTURE = Advice(
     "torch makes a graph for each type, length and set of keys of {name}: leave it where these are "
     "few; else pass one of them at every call",
 )
-KEYWORDS = Advice(
-    "torch makes a graph with and one without {keywords}: leave it where both are wanted; else "
+OPTIONAL = Advice(
+    "torch makes a graph with and one without {name}: leave it where both are wanted; else "
     "pass a value of one type and shape at every call, one without effect where it has none",
 )
-OPTIONAL = KEYWORDS.fill(keywords="{name}")
 ONE_OBJECT = Advice(
     "torch guards on which object {name} is: make it once, outside of the loop, and keep it",
 )
@@ -81,45 +77,6 @@ def _describe_object(known: Facts) -> TitleAndAdvice:
     group = known.group
     titles = {"dead_object": "a guarded object died", "type": "argument of another type"}
     return titles.get(group.kind or "", "another function or class was passed"), ONE_OBJECT
-
-
-def describe_keywords(finding: Finding, _: Group, timeline: Timeline) -> Finding:
-    """Describe CD108 by the keywords in which the calls differ, where these show that the container
-    is `**kwargs`."""
-    if finding.parts or finding.variable is None:
-        return finding
-    keywords = {
-        keyword
-        for earlier, later in _iterate_pairs(finding, timeline)
-        for keyword in _list_keywords(earlier, finding.variable)
-        ^ _list_keywords(later, finding.variable)
-    }
-    if not keywords:
-        return finding
-    shown = ", ".join(f"`{keyword}`" for keyword in sorted(keywords))
-    return replace_advice(finding, KEYWORDS.fill(keywords=shown))
-
-
-def _iterate_pairs(finding: Finding, timeline: Timeline) -> Iterator[tuple[UserCall, UserCall]]:
-    """Iterate pairs of calls: one compiled an entry that did not fit, the other compiled again."""
-    ids = list_compile_ids(finding)
-    compiles = {event.id: event for event in timeline.compiles}
-    for again in timeline.recompiles:
-        if again.compile_id in ids and again.entered_at is not None:
-            for entry in again.entries:
-                missed = compiles.get(CompileId(again.process, again.epoch, entry.compile_id))
-                if missed is not None and missed.entered_at is not None:
-                    yield missed.entered_at, again.entered_at
-
-
-def _list_keywords(call: UserCall, variable: str) -> set[str]:
-    """List what a call passes by name into `**variable`."""
-    opening = f"{variable}['"
-    return {
-        parameter.removeprefix(opening).removesuffix("']")
-        for parameter, _ in call.arguments
-        if parameter.startswith(opening)
-    }
 
 
 _NOUNS = {
@@ -214,9 +171,7 @@ def find_lost_effects(timeline: Timeline) -> Iterable[Finding]:
 
 RULES = (
     RecompileRule("CD102", _describe_captured),
-    RecompileRule(
-        "CD108", lambda _: ("container argument changed", SAME_STRUCTURE), (describe_keywords,)
-    ),
+    RecompileRule("CD108", lambda _: ("container argument changed", SAME_STRUCTURE)),
     RecompileRule("CD110", _describe_object),
     RecompileRule("CD112", lambda _: ("same code, another backend object", ONE_BACKEND)),
     RecompileRule("CD113", lambda _: ("inputs alias differently", DISTINCT)),

@@ -171,16 +171,6 @@ def test_one_id_for_unrelated_causes(module: str, name: str, category: str) -> N
     assert (report.gb_id, report.category) == ("GB0007", category)
 
 
-@pytest.mark.parametrize("reason", [LIKELY, "<missing reason>"])
-def test_third_party_c_extension(reason: str) -> None:
-    """Compiled code of a package is named, in the words of 2.7 and of later versions."""
-    foreign = "markupsafe._speedups"
-    text = GENERIC.format(module=foreign, name="f", reason=reason.format(module=foreign))
-    assert read_break(text).c_extension == foreign
-    builtin = GENERIC.format(module="posix", name="putenv", reason=reason.format(module="posix"))
-    assert read_break(builtin).c_extension is None
-
-
 @pytest.mark.parametrize(
     ("module", "name", "file", "wrapper"),
     [

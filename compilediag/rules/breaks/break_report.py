@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pkgutil
 import re
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -74,7 +73,6 @@ _OPTION = re.compile(
     r"torch\._dynamo\.(?:config\.)?(\w{1,80})`?\s?(?:=|to)\s?`?(True|False)\b"
 )
 _GB_ID = re.compile(r"/gb/gb(\d{4})\b")
-_MODULE = re.compile(r"module: (?P<module>[\w.]{1,200}), qualname: ")
 _SKIPPED = re.compile(
     r"module: (?P<module>[^,\n]{1,200}), qualname: (?P<name>[^,\n]{1,200}), "
     r"skip reason: (?P<why>[^\n]{0,300})"
@@ -135,8 +133,6 @@ class BreakReport:
     """The user requested it: `graph_break()` or `torch.compiler.disable`."""
     ran_eager: bool
     """The whole frame falls back to eager because of it, in torch's words."""
-    c_extension: str | None
-    """Module of the third-party C extension that was called."""
     callee: Callee | None
     """The function, operator or type that torch could not trace, where its text names it."""
     options: tuple[tuple[str, str], ...]
@@ -179,7 +175,6 @@ def read_break(text: str) -> BreakReport:
         code=code,
         explicit=_EXPLICIT.search(title) is not None,
         ran_eager=failed or bool(second) or code == "CD904",
-        c_extension=_find_c_extension(category, explanation, context),
         callee=_find_callee(explanation, context),
         options=tuple(dict.fromkeys(pair for hint in hints for pair in _OPTION.findall(hint))),
         hints=tuple(hint.strip() for hint in hints if not _GENERAL_HINT.match(hint)),
@@ -227,17 +222,6 @@ def _find_category(own_id: str | None, title: str, explanation: str, context: st
 
 def _match_category(rules: Patterns, text: str) -> str | None:
     return next((category for category, pattern in rules if pattern.search(text)), None)
-
-
-def _find_c_extension(category: str, explanation: str, context: str) -> str | None:
-    """Find the module, when torch could not trace a function of a third-party C extension."""
-    match = _MODULE.search(context)
-    if category != "unsupported_call" or match is None:
-        return None
-    reported = "likely a C extension or builtin" in context or "third-party C/C++" in explanation
-    package = match["module"].partition(".")[0]
-    foreign = package not in sys.stdlib_module_names and package not in ("torch", "builtins")
-    return match["module"] if reported and foreign else None
 
 
 def _find_callee(explanation: str, context: str) -> Callee | None:

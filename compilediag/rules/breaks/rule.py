@@ -133,9 +133,6 @@ def _build_evidence(broken: ReportedBreak) -> dict[str, object]:
     if broken.resumed:
         facts["resumed_frames"] = len(broken.resumed)
         facts["resumed_compiles"] = sum(frame.compiles for frame in broken.resumed)
-    if report.c_extension is not None:
-        facts["c_extension"] = report.c_extension
-        facts["callee_ownership"] = "third_party"
     if report.options:
         facts["options"] = dict(report.options)
     if report.callee is not None:
