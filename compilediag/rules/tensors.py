@@ -12,7 +12,7 @@ from compilediag.rules.fix_context import FixContext, parse_argument, propose_ca
 from compilediag.rules.make_finding import Advice
 from compilediag.rules.objects import FIRST_CALL
 from compilediag.rules.recompiles import RecompileRule, TitleAndAdvice
-from compilediag.rules.sizes.changes import name_tensors, parse_marked
+from compilediag.rules.sizes.changes import name_tensor, parse_marked
 from compilediag_harness.wire import ArgumentChange
 
 GROWN = Advice(
@@ -109,11 +109,10 @@ def propose_tensor_copies(context: FixContext) -> Iterator[ProgramChange]:
     argument = parse_argument(context.source) if context.values else None
     tensor = parse_marked(context.source, ()) if context.kind == "requires_grad" else None
     if tensor is not None and context.function is not None:
-        before, (name,), passing = name_tensors(context, [tensor])
-        code = "; ".join([*before, f"{name}.requires_grad_()"])
+        name = name_tensor(context, tensor)
         yield ProgramChange(
             "call",
-            f"{code}  # before the call{context.call_place}{passing}",
+            f"{name}.requires_grad_()  # before the call{context.call_place}",
             "a gradient is computed for the input, which costs memory",
             arguments=(ArgumentChange(context.function, tensor.argument, "requires_grad"),),
         )

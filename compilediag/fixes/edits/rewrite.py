@@ -31,8 +31,6 @@ from compilediag.rules.changes import Edit, EditImpossible, normalize_expression
 
 # --- call ----------------------------------------------------------------------------------------
 
-_NAME = "given"
-
 
 def edit_argument(source: Source, edit: Edit) -> Iterator[TreeEdit]:
     """Kind "argument": pass something made of an argument. `code`: the call as `ast.unparse` has
@@ -54,42 +52,6 @@ def insert_before(source: Source, edit: Edit) -> Iterator[TreeEdit]:
     if inside := used & effects.collect_bound_names(source, statement):
         raise EditImpossible(f"`{min(inside)}` is assigned only inside the statement")
     yield Insertion(statement, edit.code)
-
-
-def assign_arguments(source: Source, edit: Edit) -> Iterator[TreeEdit]:
-    """Kind "assigned": assign arguments to variables, do something with each, and pass them.
-    `code`: the call, then pairs of an argument and a statement with `{}` for its variable."""
-    text = normalize_expression(edit.code[0])
-    call, *others = _find_calls(source, edit.line, text)
-    if others:
-        raise EditImpossible(f"line {edit.line} has the call {text} more than once")
-    statement = next(source.find_ancestors(call, libcst.SimpleStatementLine), None)
-    if statement is None or len(statement.body) != 1:
-        raise EditImpossible(f"`{source.get_code(call)}` is not in a statement of its own")
-    effects.require_first(source, call, statement)
-    wanted = [normalize_expression(text) for text in edit.code[1::2]]
-    # The arguments with these texts, in their order. What is computed before one of them is
-    # computed after it with the edit: that must be plain.
-    missing, arguments = {*wanted}, dict[str, libcst.BaseExpression]()
-    for passed in call.args:
-        argument = normalize_expression(source.get_code(passed.value))
-        if argument in missing and not passed.star:
-            arguments[argument] = passed.value
-            missing.remove(argument)
-        elif missing:
-            effects.require_plain(source, passed)
-    if missing:
-        raise EditImpossible(f"the call does not pass `{min(missing)}`")
-    several = len(arguments) > 1
-    names = {
-        text: effects.choose_fresh_name(source, f"{_NAME}{at}" if several else _NAME)
-        for at, text in enumerate(arguments, 1)
-    }
-    for text, value in arguments.items():
-        yield Replacement(value, FillTemplate(names[text]))
-    made = [f"{name} = {text}" for text, name in names.items()]
-    done = [line.format(names[text]) for text, line in zip(wanted, edit.code[2::2], strict=True)]
-    yield Insertion(statement, (*made, *done))
 
 
 def _find_calls(source: Source, line: int, text: str) -> list[libcst.Call]:
@@ -203,7 +165,6 @@ Operator = Callable[[Source, Edit], Iterator[TreeEdit]]
 OPERATORS: Mapping[str, Operator] = MappingProxyType(
     {
         "argument": edit_argument,
-        "assigned": assign_arguments,
         "before": insert_before,
         "fixed_shape": wrap_in_fixed_shape,
         "fixed_shape_buckets": replace_buckets,

@@ -1,5 +1,4 @@
-"""Changes that may remove recompiles for sizes: marks, dynamic sources, unbacked sizes. What a call
-computes is assigned to a variable first: a mark belongs to one tensor object."""
+"""Changes that may remove recompiles for sizes: marks, dynamic sources, unbacked sizes."""
 
 from __future__ import annotations
 
@@ -29,8 +28,6 @@ MARK = "maybe_mark_dynamic"
 """Leaves a size that the code needs as a number a constant; `mark_dynamic` raises an error then."""
 
 _MODULES = {MARK: "torch._dynamo", "mark_unbacked": "torch._dynamo.decorators"}
-_MAX_LENGTH = 80
-"""Characters of an expression in a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +131,14 @@ def _propose_marks(
     """Propose marks on the arguments of every call of the function."""
     if context.function is None or not tensors:
         return
-    before, names, passing = name_tensors(context, tensors)
-    for tensor, name in zip(tensors, names, strict=True):
-        before += tensor.format_calls(name, action)
+    marks = [
+        line
+        for tensor in tensors
+        for line in tensor.format_calls(name_tensor(context, tensor), action)
+    ]
     yield ProgramChange(
         "call",
-        f"{'; '.join(before)}  # before the call{context.call_place}{passing}",
+        f"{'; '.join(marks)}  # before the call{context.call_place}",
         risk,
         arguments=tuple(
             ArgumentChange(context.function, tensor.argument, action, dimension)
@@ -149,30 +148,11 @@ def _propose_marks(
     )
 
 
-def name_tensors(
-    context: FixContext, tensors: Sequence[MarkedTensor]
-) -> tuple[list[str], list[str], str]:
-    """Name the tensors of a call: statements before it, the names of the tensors then, and for the
-    end of the line the variables that the call has to pass in place of what they hold."""
-    texts = [_find_passed(context.finding.entered_at, tensor) for tensor in tensors]
-    names = _name_variables(
-        text
-        for text in texts
-        if text is not None and len(text) <= _MAX_LENGTH and not SAME_TENSOR.fullmatch(text)
-    )
-    before = [f"{name} = {text}" for text, name in names.items()]
-    passing = f", passing {' and '.join(names.values())}" if names else ""
-    named = [
-        tensor.argument if text is None else names.get(text, text)
-        for tensor, text in zip(tensors, texts, strict=True)
-    ]
-    return before, named, passing
-
-
-def _name_variables(texts: Iterable[str]) -> dict[str, str]:
-    """Name the expressions that the call computes, by their text."""
-    unique = [*dict.fromkeys(texts)]
-    return {text: f"given{at}" if len(unique) > 1 else "given" for at, text in enumerate(unique, 1)}
+def name_tensor(context: FixContext, tensor: MarkedTensor) -> str:
+    """Name a tensor as the program's call passes it; else by the parameter that it is passed for: a
+    mark is an attribute of one object, which an item or a result of a call may not be."""
+    text = _find_passed(context.finding.entered_at, tensor)
+    return text if text is not None and SAME_TENSOR.fullmatch(text) else tensor.argument
 
 
 def _find_passed(call: UserCallRecord | None, tensor: MarkedTensor) -> str | None:
@@ -193,31 +173,19 @@ def propose_mark_edits(context: FixContext) -> Iterator[ProgramChange]:
     made = [edit for edit in edits if edit is not None and context.is_own(edit.file)]
     if not made or len(made) < len(edits):
         return
-    code = made[0].code
-    passing = ""
-    if made[0].kind == "assigned":  # a text, and what is done with its variable, in turn
-        names = _name_variables(code[1::2])
-        marks = [line.format(names[arg]) for arg, line in zip(code[1::2], code[2::2], strict=True)]
-        code = (*(f"{name} = {arg}" for arg, name in names.items()), *marks)
-        passing = f", passing {' and '.join(names.values())}"
-    yield edit_calls(made, f"{'; '.join(code)}  # before the call{passing}", DYNAMIC)
+    yield edit_calls(made, f"{'; '.join(made[0].code)}  # before the call", DYNAMIC)
 
 
 def _make_mark_edit(call: UserCallRecord | None, tensors: Sequence[MarkedTensor]) -> Edit | None:
     """Make the edit that marks before a call; None for a call that is not known, or does not pass
-    the first of them."""
+    the first of them, and where one is made for the call alone."""
     given = [(tensor, arg) for tensor in tensors if (arg := _find_passed(call, tensor)) is not None]
     if call is None or not call.file or not given or given[0][0] is not tensors[0]:
         return None
-    if all(SAME_TENSOR.fullmatch(arg) for _, arg in given):
-        code = [line for tensor, arg in given for line in tensor.format_calls(arg)]
-        return Edit(call.file, call.line, "before", tuple(code))
-    order = [argument.expression for argument in call.arguments]
-    given.sort(key=lambda pair: order.index(pair[1]) if pair[1] in order else len(order))
-    pairs = [
-        part for tensor, arg in given for line in tensor.format_calls("{}") for part in (arg, line)
-    ]
-    return Edit(call.file, call.line, "assigned", (call.text or "", *pairs))
+    if not all(SAME_TENSOR.fullmatch(arg) for _, arg in given):
+        return None
+    code = [line for tensor, arg in given for line in tensor.format_calls(arg)]
+    return Edit(call.file, call.line, "before", tuple(code))
 
 
 # --- dynamic sources ----------------------------------------------------------------------------
