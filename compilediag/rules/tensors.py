@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from compilediag.diagnosis.causes.cause_group import Group
 from compilediag.diagnosis.guards.checks import parse_dispatch_keys
-from compilediag.rules.changes import ProgramChange
 from compilediag.rules.facts import Facts, infer_memory_format, list_values, parse_strides
-from compilediag.rules.fix_context import FixContext, parse_argument, propose_call_changes
 from compilediag.rules.make_finding import Advice
 from compilediag.rules.objects import FIRST_CALL
 from compilediag.rules.recompiles import RecompileRule, TitleAndAdvice
-from compilediag.rules.sizes.changes import name_tensor, parse_marked
-from compilediag_harness.wire import ArgumentChange
 
 GROWN = Advice(
     "torch guards on the size of {name}: make it at its largest size before the first call and "
@@ -98,37 +94,4 @@ def _find_copy(group: Group) -> str | None:
 
 
 _INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
-_FLOATS = ("float64", "float32", "bfloat16", "float16")
-_COPY = "a copy of the tensor per call, unless it already has this form"
-
-
-def propose_tensor_copies(context: FixContext) -> Iterator[ProgramChange]:
-    """Propose one layout or dtype at every call; a gradient for an input."""
-    if context.finding.rule != "CD106":
-        return
-    argument = parse_argument(context.source) if context.values else None
-    tensor = parse_marked(context.source, ()) if context.kind == "requires_grad" else None
-    if tensor is not None and context.function is not None:
-        name = name_tensor(context, tensor)
-        yield ProgramChange(
-            "call",
-            f"{name}.requires_grad_()  # before the call{context.call_place}",
-            "a gradient is computed for the input, which costs memory",
-            arguments=(ArgumentChange(context.function, tensor.argument, "requires_grad"),),
-        )
-    elif argument is not None and context.kind == "stride":
-        layout = infer_memory_format(context.values[0][0])
-        if layout is not None:
-            code = f"_.contiguous(memory_format=torch.{layout})"
-            yield from propose_call_changes(context, argument, layout, code, _COPY)
-        yield from propose_call_changes(context, argument, "contiguous", "_.contiguous()", _COPY)
-    elif argument is not None and context.kind == "dtype":
-        seen = {name.removeprefix("torch.") for name in context.seen}
-        for names in (_INTEGERS, _FLOATS):
-            if seen <= {*names} and not seen >= {"bfloat16", "float16"}:
-                widest = "int64" if names is _INTEGERS else min(seen, key=names.index)
-                action = f"to(torch.{widest})"
-                yield from propose_call_changes(context, argument, action, f"_.{action}", _COPY)
-
-
 RULES = (RecompileRule("CD103", _describe_held), RecompileRule("CD106", _describe_metadata))

@@ -15,8 +15,6 @@ from compilediag.rules.facts import INT_USES, MATH, TENSOR_USES, Facts
 from compilediag.rules.fix_context import (
     FIRST_WITH_UNBACKED,
     FixContext,
-    parse_argument,
-    propose_call_changes,
 )
 from compilediag.rules.make_finding import Advice, format_place
 from compilediag.rules.objects import CONTAINER, FIRST_CALL, describe_hook
@@ -184,24 +182,6 @@ def _are_used_ints(known: Facts) -> bool:
 
 
 # --- changes ------------------------------------------------------------------------------------
-
-AS_TENSOR = "the function gets a tensor: a Python branch on it is no longer possible"
-
-
-def propose_tensor_arguments(context: FixContext) -> Iterator[ProgramChange]:
-    """Propose a number that is an argument itself as a tensor: where it is a size, torch needs it
-    as a number, and the trial fails."""
-    argument = parse_argument(context.source) if context.finding.rule == "CD107" else None
-    numbers = [value for value in context.seen if facts.is_number(value)]
-    if argument is None or not numbers or context.seen[0] not in numbers:
-        return
-    # Never 0-dim and float64: torch traces it as a symbol, and starts again.
-    ints = all(map(facts.is_integer, numbers))
-    action, code = "tensor", "torch.tensor(_)"
-    if not ints:
-        action, code = "tensor(torch.float32)", "torch.tensor(_, dtype=torch.float32)"
-    yield from propose_call_changes(context, argument, action, code, AS_TENSOR)
-
 
 _GLOBAL = re.compile(r"G\['([A-Za-z_]\w*)'\]")
 _ATTRIBUTE = re.compile(r".*(?:\.|\._buffers\[')([A-Za-z_]\w*)(?:'\])?")

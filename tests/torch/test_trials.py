@@ -194,7 +194,7 @@ def test_arguments_have_the_names_of_the_parameters():
         return None
 
     call = CallArguments(function, (1, 2, 3), {"c": 4, "d": 5})
-    found, _ = arguments.bind_arguments(function.__code__, "owner", call)
+    found = arguments.bind_arguments(function.__code__, "owner", call)
     assert found == {"self": "owner", "a": 1, "b": 2, "args": (3,), "c": 4, "rest": {"d": 5}}
 
 
@@ -261,102 +261,6 @@ def test_an_argument_that_is_not_there_is_a_problem_and_runs_no_code():
         compiled(forward)(Batch())
     assert all(applied_in(events).values())
     assert "cannot be found" in applied_in(events)[absent.label]
-
-
-LAYOUTS = [
-    torch.ones(2, 3, 4, 4),
-    torch.ones(2, 3, 4, 4).to(memory_format=torch.channels_last),
-    torch.ones(2, 4, 4, 3).permute(0, 3, 1, 2),
-]
-
-
-class Images(torch.nn.Module):
-    def forward(self, x, *others, scale=None, **rest):
-        return (
-            x + sum(others) + sum(value for value in (scale, *rest.values()) if value is not None)
-        )
-
-
-def in_any_place(x):
-    """Calls of a module that pass a tensor by position, by keyword, and among the rest."""
-    one = torch.ones(2, 3, 4, 4)
-    return {
-        "x": lambda model: model(x),
-        "others[1]": lambda model: model(one, one, x),
-        "scale": lambda model: model(one, scale=x),
-        "rest['bias']": lambda model: model(one, bias=x),
-    }
-
-
-@pytest.mark.parametrize("action", ["contiguous", "channels_last"])
-@pytest.mark.parametrize("argument", ["x", "others[1]", "scale", "rest['bias']"])
-def test_another_layout_is_passed_and_the_programs_own_stays(action, argument):
-    change = wire.ArgumentChange(get_definition(Images.forward), argument, action)
-
-    def run(plan):
-        with trying(plan) as events:
-            model = compiled(Images())
-            for images in LAYOUTS:
-                in_any_place(images)[argument](model)
-        return len(events.of(wire.Recompiled)), events
-
-    strides = [each.stride() for each in LAYOUTS]
-    assert run(wire.TrialPlan())[0] == 1
-    count, events = run(wire.TrialPlan(arguments=(change,)))
-    assert count == 0
-    assert applied_in(events) == {change.label: None}
-    assert [each.stride() for each in LAYOUTS] == strides
-    assert not events.of(wire.FaultOccurred)
-
-
-def test_a_copy_that_the_function_writes_into_is_a_problem():
-    def scaled(x):
-        x.mul_(2)
-        return x + 1
-
-    for copied in (scaled, double):
-        change = wire.ArgumentChange(get_definition(copied), "x", "unwritten")
-        for mode in (torch.no_grad(), torch.inference_mode()):
-            _, events = recompiles(wire.TrialPlan(arguments=(change,)), copied, [torch.ones(2)])
-            outside = applied_in(events)[change.label]
-            with mode:
-                fresh = [torch.ones(2)]
-                _, events = recompiles(wire.TrialPlan(arguments=(change,)), copied, fresh)
-            for problem in (outside, applied_in(events)[change.label]):
-                assert problem is None if copied is double else "writes into it" in problem
-
-
-def test_a_tensor_is_passed_in_place_of_a_number():
-    def scaled(x, factor=1.0):
-        return x * factor
-
-    def run(plan, numbers):
-        with trying(plan) as events:
-            function = compiled(scaled, dynamic=False)
-            results = [function(torch.ones(2), number) for number in numbers]
-        return len(events.of(wire.Recompiled)), results, applied_in(events)
-
-    place = get_definition(scaled)
-    real = wire.ArgumentChange(place, "factor", "tensor(torch.float32)")
-    whole = wire.ArgumentChange(place, "factor", "tensor")
-    before, expected, _ = run(wire.TrialPlan(), (0.5, 0.25, 2))
-    after, results, applied = run(wire.TrialPlan(arguments=(real,)), (0.5, 0.25, 2))
-    assert (before, after, applied) == (2, 0, {real.label: None})
-    assert all(map(torch.equal, results, expected))
-    assert "is float" in run(wire.TrialPlan(arguments=(whole,)), (2, 0.5))[2][whole.label]
-    assert run(wire.TrialPlan(arguments=(whole,)), (2, 3))[2] == {whole.label: None}
-    with trying(wire.TrialPlan(arguments=(real,))) as events:
-        compiled(scaled)(torch.ones(2))
-    assert applied_in(events)[real.label], "the call passes no number"
-
-
-def test_another_dtype_is_passed():
-    change = wire.ArgumentChange(get_definition(double), "x", "to(torch.int64)")
-    mixed = [torch.ones(3, dtype=torch.int64), torch.ones(3, dtype=torch.int32)]
-    assert recompiles(wire.TrialPlan(), double, mixed)[0] == 1
-    assert recompiles(wire.TrialPlan(arguments=(change,)), double, mixed)[0] == 0
-    other = wire.ArgumentChange(get_definition(double), "x", "to(torch.save)")
-    assert applied_in(recompiles(wire.TrialPlan(arguments=(other,)), double, mixed)[1])[other.label]
 
 
 def test_a_compile_option_reaches_every_way_to_compile():

@@ -1,6 +1,6 @@
 """All edits of a file at once: text in, text out.
 
-Three operators make them: "call" (something else is passed in a call, or done before it), "wrap"
+Three operators make them: "call" (something is done before a call), "wrap"
 (`FixedShape` around what is compiled) and, in its own
 module, `tensorize` (a number as a 0-dim tensor).
 """
@@ -27,20 +27,9 @@ from compilediag.fixes.edits.tree import (
     add_imports,
     apply_edits,
 )
-from compilediag.rules.changes import Edit, EditImpossible, normalize_expression
+from compilediag.rules.changes import Edit, EditImpossible
 
 # --- call ----------------------------------------------------------------------------------------
-
-
-def edit_argument(source: Source, edit: Edit) -> Iterator[TreeEdit]:
-    """Kind "argument": pass something made of an argument. `code`: the call as `ast.unparse` has
-    it, which of its arguments, and what is passed, with `_` for it: "_.contiguous()"."""
-    text, index, template = edit.code
-    for call in _find_calls(source, edit.line, text):
-        passed = call.args[int(index)]
-        if passed.star:
-            raise EditImpossible(f"line {edit.line} passes what it holds, not the argument itself")
-        yield Replacement(passed.value, FillTemplate(template))
 
 
 def insert_before(source: Source, edit: Edit) -> Iterator[TreeEdit]:
@@ -52,18 +41,6 @@ def insert_before(source: Source, edit: Edit) -> Iterator[TreeEdit]:
     if inside := used & effects.collect_bound_names(source, statement):
         raise EditImpossible(f"`{min(inside)}` is assigned only inside the statement")
     yield Insertion(statement, edit.code)
-
-
-def _find_calls(source: Source, line: int, text: str) -> list[libcst.Call]:
-    """Find the calls around a line that read so but for quotes, blanks, comments; one or more."""
-    calls = [
-        call
-        for call in source.find_all(source.module, libcst.Call)
-        if line in source.get_lines(call) and normalize_expression(source.get_code(call)) == text
-    ]
-    if not calls:
-        raise EditImpossible(f"line {line} has no call {text}")
-    return calls
 
 
 # --- wrap ----------------------------------------------------------------------------------------
@@ -164,7 +141,6 @@ Operator = Callable[[Source, Edit], Iterator[TreeEdit]]
 
 OPERATORS: Mapping[str, Operator] = MappingProxyType(
     {
-        "argument": edit_argument,
         "before": insert_before,
         "fixed_shape": wrap_in_fixed_shape,
         "fixed_shape_buckets": replace_buckets,

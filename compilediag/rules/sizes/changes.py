@@ -19,7 +19,6 @@ from compilediag.rules.fix_context import (
     FIRST_WITH_UNBACKED,
     PARAMETER,
     FixContext,
-    edit_calls,
 )
 from compilediag.rules.sizes.advice import SAME_TENSOR
 from compilediag_harness.wire import ArgumentChange, CompileOption
@@ -173,7 +172,10 @@ def propose_mark_edits(context: FixContext) -> Iterator[ProgramChange]:
     made = [edit for edit in edits if edit is not None and context.is_own(edit.file)]
     if not made or len(made) < len(edits):
         return
-    yield edit_calls(made, f"{'; '.join(made[0].code)}  # before the call", DYNAMIC)
+    others = len(made) - 1
+    more = f" (and at {others} other call{'s' * (others > 1)})" if others else ""
+    line = f"{made[0].file}:{made[0].line}: {'; '.join(made[0].code)}  # before the call{more}"
+    yield ProgramChange("source", line, DYNAMIC, edits=tuple(made))
 
 
 def _make_mark_edit(call: UserCallRecord | None, tensors: Sequence[MarkedTensor]) -> Edit | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import sys
 import threading
@@ -145,28 +144,6 @@ def get_call_arguments() -> CallArguments | None:
     if not isinstance(args, tuple) or not isinstance(kwargs, dict):
         return None  # a block, not a call: `with torch._dynamo.optimize(...)`
     return CallArguments(calls[-1].function, args, kwargs)  # pyright: ignore[reportUnknownArgumentType]
-
-
-def pass_instead(where: int | str, value: Any) -> None:
-    """Pass another value in the outermost compiled call that begins in this thread: by position, or
-    by keyword. For a listener, while the call begins.
-
-    Raises:
-        RuntimeError: no call begins.
-    """
-    calls = this_thread.open
-    call = calls[-1] if calls else None
-    if call is None or call.names is None:
-        raise RuntimeError("no call begins")
-    names = call.names
-    if isinstance(where, str):
-        names["kwargs"][where] = value  # the wrapper's own dict, made for this call
-        return
-    args = names["args"]
-    names["args"] = (*args[:where], value, *args[where + 1 :])
-    if sys.version_info < (3, 13):  # from then on these are the frame's variables themselves
-        api = ctypes.pythonapi
-        api.PyFrame_LocalsToFast(ctypes.py_object(call.frame), ctypes.c_int(0))
 
 
 RESULT = "result"

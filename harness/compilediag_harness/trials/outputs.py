@@ -214,8 +214,6 @@ class OutputWatcher:
         return end_batch
 
     def _handle_end(self, _key: int) -> None:
-        with self.session.catch_faults("trial: an argument after the call"):
-            self._arguments.note_lost_writes()
         sampled = self._sampled.call
         if sampled is None:
             return

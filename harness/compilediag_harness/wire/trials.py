@@ -47,10 +47,7 @@ class ArgumentChange:
     argument: str
     """As guards name it, without the scope: "x", "args[0]", "batch['ids']"."""
     action: str
-    """"mark_dynamic", "maybe_mark_dynamic", "mark_unbacked", "requires_grad"; another value that is
-    passed: "contiguous", "channels_last", "channels_last_3d", "to(torch.int64)", of Python
-    numbers "tensor" and "tensor(torch.float32)"; "unwritten" changes nothing, and is not applied
-    where a call writes into the argument."""
+    """"mark_dynamic", "maybe_mark_dynamic" or "mark_unbacked"."""
     dimension: int | None = None
 
     @property
