@@ -173,8 +173,6 @@ WRITTEN = frozenset(("CD101", "CD102", "CD104", "CD106", "CD109", "CD111"))
 """Codes of values that some line changes between the calls."""
 SIZES = frozenset(("CD105", "CD118"))
 """Codes of sizes, which torch makes dynamic at their second value."""
-SHARED_CODE = frozenset(("CD112", "CD117"))
-"""Codes of compiled objects that share code."""
 VALUES = frozenset(("CD104", "CD107", "CD109", "CD116"))
 """Codes of values that Dynamo guards as they are, or as a number of a shape condition."""
 BY_KIND = frozenset(("CD105", "CD106", "CD110", "CD111", "CD118"))

@@ -30,10 +30,6 @@ class EditImpossible(CompilediagError):
     """An edit does not fit the source; the message says what is missing."""
 
 
-class NothingToEdit(EditImpossible):
-    """A place has nothing of the kind that the edit is about: there is nothing to say of it."""
-
-
 @dataclass(frozen=True, slots=True)
 class Edit:
     """A change at one place of a file."""
@@ -54,12 +50,6 @@ def parse_expression(text: str) -> ast.expr | None:
         return ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError):
         return None
-
-
-def normalize_expression(text: str) -> str:
-    """Normalize an expression to what `ast.unparse` writes; the text itself where it is none."""
-    tree = parse_expression(text)
-    return text if tree is None else ast.unparse(tree)
 
 
 def group_by_file(edits: Iterable[Edit]) -> dict[str, list[Edit]]:

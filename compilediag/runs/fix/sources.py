@@ -15,7 +15,6 @@ from compilediag.rules.changes import (
     NEEDS_LIBCST,
     Edit,
     EditImpossible,
-    NothingToEdit,
     ProgramChange,
     group_by_file,
 )
@@ -39,8 +38,6 @@ def list_possible(changes: Iterable[ProgramChange], digests: Mapping[str, str]) 
                 raise EditImpossible(NEEDS_LIBCST)
             make_changes(change.edits, digests)
             possible.append(change)
-        except NothingToEdit:
-            continue
         except EditImpossible as error:
             impossible.append(RefusedChange(change=change.line, reason=str(error)))
     first = {change.same_as: change for change in reversed(possible)}
