@@ -9,33 +9,358 @@ floats, bools, strings and strides; `dynamic=True` for ints of modules and globa
 
 from __future__ import annotations
 
+import dataclasses
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 from packaging.version import Version
 
+from compilediag.diagnosis.causes.cause_group import find_changed_dims, find_changed_sizes
 from compilediag.diagnosis.causes.run_causes import RunCauses
+from compilediag.diagnosis.codes import SIZES, get_code_info
 from compilediag.diagnosis.findings import CauseId, Finding
-from compilediag.receipt.schema.compiles import SETTING, CandidateRecord, FindingRecord, FixRecord
+from compilediag.diagnosis.guards.size_limits import locate_size_limit
+from compilediag.receipt.schema.compiles import (
+    SETTING,
+    CandidateRecord,
+    FindingRecord,
+    FixRecord,
+    UserCallRecord,
+)
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules import fixed_shapes, values
 from compilediag.rules.breaks import rule as breaks
-from compilediag.rules.changes import SOURCES, ProgramChange, make_variable_change
-from compilediag.rules.environment_variables import format_export
-from compilediag.rules.facts import Facts
-from compilediag.rules.fix_context import FixContext, make_context, parse_torch_version
-from compilediag.rules.make_finding import replace_advice
+from compilediag.rules.changes import (
+    SOURCES,
+    Edit,
+    ProgramChange,
+    is_listable,
+    make_variable_change,
+)
+from compilediag.rules.environment_variables import format_export, join_values
+from compilediag.rules.facts import Facts, is_branched_on, is_integer
+from compilediag.rules.fix_context import (
+    FIRST_WITH_UNBACKED,
+    PARAMETER,
+    FixContext,
+    make_context,
+    parse_torch_version,
+)
+from compilediag.rules.make_finding import Advice, format_place, replace_advice
 from compilediag.rules.objects import FIRST_CALL
-from compilediag.rules.sizes import changes as sizes
-from compilediag.rules.sizes.growth import describe_growth
+from compilediag.rules.sizes.advice import SAME_TENSOR
+from compilediag.timeline.compiles import Recompile
 from compilediag.timeline.timeline import Timeline
+from compilediag_harness.wire import ArgumentChange, CompileOption
+
+# --- tensors that grow --------------------------------------------------------------------------
+
+# What a module keeps and makes anew for the sizes it is called with: a mask, a table of positions.
+# One setting makes all sizes dynamic together; the branch that asks whether to make the tensor anew
+# keeps one graph for each of its sides.
+
+GROWING = Advice(
+    "start it with: {line}",
+    "a graph stays for each side of a branch on these sizes; dynamic graphs may run slower",
+    "dynamic_growth",
+)
+_HELD = "CD103"
+
+
+def describe_growth(known: Facts, version: Version) -> Advice | None:
+    """Describe the setting for a tensor that is held and grows; None where the frame is compiled
+    again for something else too, or a size is 0 or 1."""
+    group = known.group
+    if group.code not in (*SIZES, _HELD) or version < FIRST_WITH_UNBACKED:
+        return None
+    frames = {(event.process, event.frame) for event in group.all_recompiles}
+    sizes: dict[str, None] = {}
+    created: list[Recompile] = []
+    counted = known.timeline.counted_recompiles
+    events = [event for event in counted if (event.process, event.frame) in frames]
+    if len(events) <= len(group.all_recompiles):  # one may be a side of the branch, and stays
+        return None
+    for event in events:
+        for guard in (guard for entry in event.entries for guard in entry.guards):
+            changes = find_changed_dims(guard.expected, guard.actual)
+            if any({change.before, change.after} & {"0", "1"} for change in changes):
+                return None
+            sizes |= dict.fromkeys(f"{guard.source}:{change.dimension}" for change in changes)
+            if guard.leaf == "EQUALS_MATCH" and is_integer(guard.actual):  # the size that it has
+                sizes[guard.source] = None
+            elif guard.expected == "None" and (guard.actual or "").startswith("Tensor"):
+                created.append(event)
+            elif not changes and "size()" not in guard.text:
+                return None
+    limits = (
+        locate_size_limit(guard, known.timeline.user_roots)
+        for compiled in known.compiles
+        for guard in known.timeline.size_guards.get(compiled.id, ())
+    )
+    branches = {(limit.inside or limit.place) for limit in limits if limit.how == "branch"}
+    if len(branches) > 1:  # each keeps a graph for each of its sides
+        return None
+    held = created or any("." in size for size in sizes)
+    listable = all(is_listable(size.partition(":")[0]) for size in sizes)
+    if not sizes or not held or not listable:
+        return None
+    advice = GROWING.fill(line=format_export(SOURCES, ",".join(sorted(sizes))))
+    if not created:
+        return advice
+    if known.first_call is None or not known.is_second_call(created[0]):
+        return None
+    places = dict.fromkeys(format_place(call.file, call.line) for call in known.first_call)
+    first = FIRST_CALL.fill(places=" and ".join(places), name="what is made in it")
+    return Advice(
+        f"{advice.fix}, and {first.fix}", f"{advice.caveat}; {first.caveat}", advice.recipe
+    )
+
+
+# --- sizes ---------------------------------------------------------------------------------------
+
+MARK = "maybe_mark_dynamic"
+"""Leaves a size that the code needs as a number a constant; `mark_dynamic` raises an error then."""
+
+_MODULES = {MARK: "torch._dynamo", "mark_unbacked": "torch._dynamo.decorators"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MarkedTensor:
+    """A tensor of a call and the dimensions that are marked."""
+
+    parameter: str
+    path: str
+    """Below the parameter: "['rows'][0]"; empty for the parameter itself."""
+    dimensions: tuple[int, ...]
+
+    @property
+    def argument(self) -> str:
+        """The name of the argument in receipts."""
+        return f"{self.parameter}{self.path}"
+
+    def format_calls(self, name: str, action: str = MARK) -> list[str]:
+        """Format the statements that mark a variable."""
+        return [f"{_MODULES[action]}.{action}({name}, {dim})" for dim in self.dimensions]
+
+
+def parse_marked(source: str, dimensions: Iterable[int]) -> MarkedTensor | None:
+    """Parse the source of a tensor to mark; None for what is not part of an argument."""
+    match = PARAMETER.fullmatch(source)
+    if match is None or match[1] == "self":
+        return None
+    return MarkedTensor(match[1], match[2], tuple(dimensions))
+
+
+DYNAMIC = "its sizes are dynamic: kernels may be slower, and a CUDA graph is recorded for each size"
+_EVERY_SIZE = "every size and number of every compiled function is dynamic: kernels may be slower"
+_DATA_DEPENDENT = "where the code branches on the size, torch raises an error"
+
+
+def propose_size_changes(context: FixContext) -> Iterator[ProgramChange]:
+    """Propose marks, then everything dynamic; unbacked sizes."""
+    sizes = _SIZE.findall(context.guard)
+    is_condition = get_code_info(context.finding.rule).changed == "condition"
+    if is_condition and context.kind == "zero_one" and len(sizes) == 1:
+        source, dimension = sizes[0]
+        yield from _propose_unbacked(context, source, [int(dimension)])
+    dimensions, small = find_dimensions_to_mark(context)
+    if small:
+        yield from _propose_unbacked(context, context.source, dimensions)
+    elif dimensions:
+        yield from _propose_marks(context, list_changed_tensors(context, dimensions), MARK, DYNAMIC)
+        yield ProgramChange(
+            "call",
+            "torch.compile(..., dynamic=True)",
+            _EVERY_SIZE,
+            options=(CompileOption("dynamic", True),),
+        )
+
+
+def find_dimensions_to_mark(context: FixContext) -> tuple[list[int], bool]:
+    """Find the dimensions of an argument whose sizes changed, and whether 0 or 1 was among the
+    sizes: these are constants for a mark. None of either where a mark is no help."""
+    if get_code_info(context.finding.rule).changed != "size" or context.kind == "marking":
+        return [], False
+    return find_changed_sizes(context.values)
+
+
+_SIZE = re.compile(r"(L\['[A-Za-z_]\w*'\](?:\[[^\s\]]+\])*)\.size\(\)\[(\d+)\]")
+
+
+def _propose_unbacked(
+    context: FixContext, source: str, dimensions: Sequence[int]
+) -> Iterator[ProgramChange]:
+    """Propose an unbacked size: 0 and 1 are constants of every graph, but not of one that takes the
+    size for unknown."""
+    if context.version >= FIRST_WITH_UNBACKED and PARAMETER.fullmatch(source) and "," not in source:
+        value = _format_sources(source, dimensions)
+        yield make_variable_change("TORCH_COMPILE_UNBACKED_SOURCES", value, _DATA_DEPENDENT)
+    tensor = parse_marked(source, dimensions)
+    if tensor is not None:
+        yield from _propose_marks(context, [tensor], "mark_unbacked", _DATA_DEPENDENT)
+
+
+def _format_sources(source: str, dimensions: Iterable[int]) -> str:
+    """Format sizes for a list of sources, as torch takes them from 2.13 on."""
+    return ",".join(f"{source}:{dimension}" for dimension in dimensions)
+
+
+def list_changed_tensors(context: FixContext, dimensions: Iterable[int]) -> list[MarkedTensor]:
+    """List the tensor of the finding, and those whose sizes changed with it: one that is not marked
+    makes the same call compile again. Empty where the first is not an argument."""
+    sizes = {context.source: set(dimensions)}
+    for cause in (cause for event in context.compiles for cause in event.causes):
+        changed, small = find_changed_sizes([(cause.expected, cause.actual)])
+        if (
+            cause.finding == context.finding.id and changed and not small
+        ):  # constants, if marked too
+            sizes.setdefault(cause.source, set()).update(changed)
+    first, *others = (parse_marked(source, sorted(dims)) for source, dims in sizes.items())
+    return [] if first is None else [first, *(tensor for tensor in others if tensor is not None)]
+
+
+def _propose_marks(
+    context: FixContext, tensors: Sequence[MarkedTensor], action: str, risk: str
+) -> Iterator[ProgramChange]:
+    """Propose marks on the arguments of every call of the function."""
+    if context.function is None or not tensors:
+        return
+    marks = [
+        line
+        for tensor in tensors
+        for line in tensor.format_calls(name_tensor(context, tensor), action)
+    ]
+    yield ProgramChange(
+        "call",
+        f"{'; '.join(marks)}  # before the call{context.call_place}",
+        risk,
+        arguments=tuple(
+            ArgumentChange(context.function, tensor.argument, action, dimension)
+            for tensor in tensors
+            for dimension in tensor.dimensions
+        ),
+    )
+
+
+def name_tensor(context: FixContext, tensor: MarkedTensor) -> str:
+    """Name a tensor as the program's call passes it; else by the parameter that it is passed for: a
+    mark is an attribute of one object, which an item or a result of a call may not be."""
+    text = _find_passed(context.finding.entered_at, tensor)
+    return text if text is not None and SAME_TENSOR.fullmatch(text) else tensor.argument
+
+
+def _find_passed(call: UserCallRecord | None, tensor: MarkedTensor) -> str | None:
+    """Find the expression of a tensor at the program's call; None where it is not known."""
+    texts = {argument.parameter: argument.expression for argument in call.arguments} if call else {}
+    if tensor.argument in texts:
+        return texts[tensor.argument]
+    root = texts.get(tensor.parameter)
+    return f"{root}{tensor.path}" if root is not None and root.isidentifier() else None
+
+
+def propose_mark_edits(context: FixContext) -> Iterator[ProgramChange]:
+    """Propose marks as edits, before every call by which the function was compiled."""
+    dimensions, small = find_dimensions_to_mark(context)
+    tensors = list_changed_tensors(context, dimensions) if dimensions and not small else []
+    places = [event.entered_at for event in context.compiles_of_frames] if tensors else []
+    edits = dict.fromkeys(_make_mark_edit(place, tensors) for place in places)
+    made = [edit for edit in edits if edit is not None and context.is_own(edit.file)]
+    if not made or len(made) < len(edits):
+        return
+    others = len(made) - 1
+    more = f" (and at {others} other call{'s' * (others > 1)})" if others else ""
+    line = f"{made[0].file}:{made[0].line}: {'; '.join(made[0].code)}  # before the call{more}"
+    yield ProgramChange("source", line, DYNAMIC, edits=tuple(made))
+
+
+def _make_mark_edit(call: UserCallRecord | None, tensors: Sequence[MarkedTensor]) -> Edit | None:
+    """Make the edit that marks before a call; None for a call that is not known, or does not pass
+    the first of them, and where one is made for the call alone."""
+    given = [(tensor, arg) for tensor in tensors if (arg := _find_passed(call, tensor)) is not None]
+    if call is None or not call.file or not given or given[0][0] is not tensors[0]:
+        return None
+    if not all(SAME_TENSOR.fullmatch(arg) for _, arg in given):
+        return None
+    code = [line for tensor, arg in given for line in tensor.format_calls(arg)]
+    return Edit(call.file, call.line, "before", tuple(code))
+
+
+# --- dynamic sources ----------------------------------------------------------------------------
+
+_OF_SEVERAL = ("condition", "values")
+"""What changed where a finding names no source of its own: what two sizes have to do with each
+other, and known values that met."""
+
+_EVERY_NAMESAKE = "holds for every compiled function with variables of these names"
+
+
+def propose_joint_sources(context: FixContext) -> Iterator[ProgramChange]:
+    """Propose every dynamic source of the findings of its frames at once."""
+    own = _list_sources(context.finding)
+    changed = get_code_info(context.finding.rule).changed
+    if not own and _find_growing_source(context) is None and changed not in _OF_SEVERAL:
+        return
+    frames = {event.frame for event in context.compiles}
+    events = [event for event in context.receipt.compile.events if event.frame in frames]
+    about = {cause.finding for event in events for cause in event.causes}
+    grows: list[str] = []
+    every: list[str] = []
+    for finding in context.receipt.findings:
+        if finding.id in about and finding.severity != "info":
+            every += _list_sources(finding)
+            source = _find_growing_source(dataclasses.replace(context, finding=finding))
+            grows += [source] if source is not None else []
+    value = join_values((SOURCES, source) for source in (*grows, *every)).get(SOURCES, "")
+    if value and set(value.split(",")) != {entry for listed in own for entry in listed.split(",")}:
+        yield make_variable_change(SOURCES, value, _EVERY_NAMESAKE, left=int(bool(grows)))
+
+
+def _list_sources(finding: FindingRecord) -> list[str]:
+    return [candidate.value for candidate in finding.fix.candidates if candidate.setting == SOURCES]
+
+
+def _find_growing_source(context: FixContext) -> str | None:
+    """Find a tensor of a module that grows, as a dynamic source: each growth is another branch, and
+    the sizes after it are one graph. None where torch takes no dimensions, or takes the size for a
+    constant."""
+    if context.kind != "shape" or context.version < FIRST_WITH_UNBACKED:
+        return None
+    dimensions, small = find_changed_sizes(context.values)
+    plain = bool(dimensions) and not small and "," not in context.source
+    return _format_sources(context.source, dimensions) if plain else None
+
+
+_STATIC = re.compile(r"\._(?:buffers|parameters)\[")
+"""Their sizes are constants of every graph, whether the code needs that or not: torch's options
+`force_nn_module_property_static_shapes` and `force_parameter_static_shapes`."""
+
+
+def find_dynamic_size(known: Facts, version: Version) -> str | None:
+    """Find the sources of a size that a setting makes dynamic. 0 and 1 stay constants, and so does
+    a size that the graph made one. A tensor of a module that grows where the code asks for its size
+    is another branch while it does."""
+    group = known.group
+    source, new = group.first.source, version >= FIRST_WITH_UNBACKED
+    dimensions, small = group.sizes_changed
+    if not dimensions or small or not is_listable(source):
+        return None
+    passed = group.changed == "size" and group.kind != "marking"
+    # What a module gets in another size: a tensor that grows, a parameter that is replaced.
+    held = new and group.kind in ("shape", "parameter") and not is_branched_on(group)
+    if not passed and not held:
+        return None
+    if not _STATIC.search(source) and group.constant_dimensions:
+        return None
+    return _format_sources(source, dimensions) if new else source
+
 
 # --- settings that need no edit of the program, for those who run code that they cannot change ---
 
 _SOURCES: tuple[Callable[[Facts, Version], str | None], ...] = (
     values.find_dynamic_int,
-    sizes.find_dynamic_size,
+    find_dynamic_size,
 )
 """The sources that torch takes for dynamic, with which a setting removes a group of causes."""
 
@@ -91,10 +416,10 @@ def _add_sources(fix: FixRecord, listed: Sequence[str]) -> FixRecord:
 # --- changes ------------------------------------------------------------------------------------
 
 _MAKERS: tuple[Callable[[FixContext], Iterator[ProgramChange]], ...] = (
-    sizes.propose_joint_sources,
-    sizes.propose_size_changes,
+    propose_joint_sources,
+    propose_size_changes,
     breaks.propose_hinted_options,
-    sizes.propose_mark_edits,
+    propose_mark_edits,
     values.propose_number_tensors,
     fixed_shapes.propose_bucket_changes,
 )

@@ -23,11 +23,9 @@ from compilediag.rules import (
     evidence,
     fixed_shapes,
     limits,
-    modes,
     objects,
     recompiles,
     steps,
-    tensors,
     values,
 )
 from compilediag.rules.breaks import rule as breaks
@@ -59,7 +57,7 @@ def _load_rules(point: str) -> tuple[Rule, ...]:
 
 
 RECOMPILE_RULES = sorted(
-    (*sizes.RULES, *values.RULES, *objects.RULES, *tensors.RULES, *modes.RULES),
+    (*sizes.RULES, *values.RULES, *objects.RULES),
     key=lambda rule: RECOMPILES.index(rule.code),
 )
 
@@ -69,7 +67,7 @@ ALL_RULES: tuple[Rule, ...] = (
     objects.find_unguarded_changes,
     objects.find_lost_effects,
     *limits.RULES,
-    modes.find_autograd_recaptures,
+    values.find_autograd_recaptures,
     size_lines.find_violated_constraints,
     breaks.find_breaks,
     steps.find_sync_loops,

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 
 from compilediag.receipt.schema.compiles import UserCallRecord
+from compilediag.rules.candidates import propose_mark_edits
 from compilediag.rules.fix_context import FixContext, make_context
-from compilediag.rules.sizes.changes import propose_mark_edits
 from tests.support.receipt_records import entered, of_files
 from tests.unit.test_fix_candidates import finding, receipt
 

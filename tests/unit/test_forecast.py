@@ -12,8 +12,8 @@ from timelines import timeline as run_of
 
 from compilediag.diagnosis.findings import Finding, make_call_record
 from compilediag.rules.limits import find_armed_guards, find_limit_hits, find_variant_forecasts
-from compilediag.rules.modes import find_autograd_recaptures
 from compilediag.rules.sizes.lines import find_violated_constraints
+from compilediag.rules.values import find_autograd_recaptures
 from compilediag.timeline.timeline import Compile, Timeline
 from compilediag_harness.wire import Location, UserCall, WarningSeen
 
