@@ -1,5 +1,5 @@
 """Buckets for the sizes in a receipt, beside the usual rules of thumb, and as code. The invocations
-give the sizes with their counts; where there are none, the recompiles give the sizes alone."""
+give the sizes with their counts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from compilediag.json_document import Document
 from compilediag.receipt.schema.record import Record, make_record
 from compilediag.rules.changes import parse_expression
-from compilediag.timeline.invocations import find_varying_sizes
 from compilediag_harness.shapes.buckets import (
     evaluate_buckets,
     list_multiples,
@@ -75,8 +74,8 @@ class PlanRecord(Record, frozen=True, kw_only=True):
     """Each size that changes, by the places that have it: "obs:0" is dim 0 of argument `obs`."""
     sizes: tuple[tuple[int, ...], ...]
     """Distinct combinations, parallel to `dims`."""
-    counts: tuple[int, ...] | None
-    """Calls of each; null where they are not known: the sizes are those of recompiles then."""
+    counts: tuple[int, ...]
+    """Calls of each."""
     complete: bool
     """False: the run made more calls than were looked at."""
     other_calls: int
@@ -93,8 +92,8 @@ class PlanRecord(Record, frozen=True, kw_only=True):
 
     @property
     def calls(self) -> dict[tuple[int, ...], int]:
-        """Calls by the sizes that change; one each, where they are not known."""
-        return dict(zip(self.sizes, self.counts or [1] * len(self.sizes), strict=True))
+        """Calls by the sizes that change."""
+        return dict(zip(self.sizes, self.counts, strict=True))
 
     @property
     def planned(self) -> tuple[tuple[int, ...], ...]:
@@ -117,8 +116,6 @@ def make_bucket_plans(receipt: Receipt, limits: PlanLimits) -> tuple[PlanRecord,
         BucketsImpossible: the limits leave no bucket.
     """
     records = [*_plan_fixed_shapes(receipt, limits), *_plan_calls(receipt, limits)]
-    if not records and receipt.shapes is None:
-        records = [*_plan_recompiles(receipt, limits)]
     # The call of the program's own by which each frame was first compiled, where it calls that
     # frame and not something that does: its arguments are those of the frame then.
     calls: dict[tuple[str | None, int | None], UserCallRecord] = {}
@@ -160,23 +157,6 @@ def _plan_calls(receipt: Receipt, limits: PlanLimits) -> Iterator[PlanRecord]:
         if row.varying is not None:
             record = _make_plan(row.name, row.file, row.line, row.varying, limits)
             yield replace(record, complete=row.complete, padded_calls=row.padded_calls)
-
-
-def _plan_recompiles(receipt: Receipt, limits: PlanLimits) -> Iterator[PlanRecord]:
-    """Plan by the sizes that recompiles met, and those they were compared with."""
-    shapes: dict[tuple[str, str, int], dict[str, None]] = {}
-    for event in receipt.compile.events:
-        frame = event.frame
-        texts = shapes.setdefault((frame.function, frame.file, frame.line), {})
-        own = [cause for cause in event.causes if cause.kind == "size"]
-        # The shapes of the arguments that made it compile: "obs=[8, 16], mask=[8]".
-        before = ", ".join(f"{cause.variable}={cause.expected}" for cause in own if cause.expected)
-        after = ", ".join(f"{cause.variable}={cause.actual}" for cause in own if cause.actual)
-        texts |= dict.fromkeys(filter(None, (before, after)))
-    for (function, file, line), texts in shapes.items():
-        varying = find_varying_sizes((text, 1) for text in texts)
-        if varying is not None:
-            yield replace(_make_plan(function, file, line, varying, limits), counts=None)
 
 
 def _make_plan(

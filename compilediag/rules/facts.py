@@ -14,7 +14,7 @@ from compilediag.diagnosis.causes.cause_group import Group
 from compilediag.diagnosis.findings import Cause
 from compilediag.diagnosis.guards.families import STRUCTURE
 from compilediag.rules.make_finding import format_place
-from compilediag.timeline.compiles import Compile, FrameId, Recompile, parse_frame_id
+from compilediag.timeline.compiles import Compile, CompileId, Recompile
 from compilediag.timeline.ownership import classify_ownership
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Location, UserCall, ValueUse, find_resumed_function
@@ -55,10 +55,7 @@ class Facts:
     @cached_property
     def compiles(self) -> list[Compile]:
         """Every attempt to compile a frame that the cause compiled again, in time order."""
-        frames = {
-            FrameId(event.process, event.epoch, parse_frame_id(event.compile_id))
-            for event in self.group.all_recompiles
-        }
+        frames = {event.id.frame for event in self.group.all_recompiles}
         return [event for event in self.timeline.compiles if event.key in frames]
 
     @cached_property
@@ -114,21 +111,20 @@ class Facts:
             function = self.group.location.file, self.group.location.function.rpartition(".")[2]
             writers = [(at.file, at.function.rpartition(".")[2]) for at in cause.writers]
             unset = function in writers if cause.changed is None else cause.changed.in_call
-        frame = FrameId(event.process, event.epoch, parse_frame_id(event.compile_id))
         return (
             unset
             and self.is_second_call(event)
             and not any(
                 run.again and run.t > event.t and run.compile_id.endswith("/0")
                 for run in self.timeline.served
-                if FrameId(run.process, run.epoch, parse_frame_id(run.compile_id)) == frame
+                if CompileId(run.process, run.epoch, run.compile_id).frame == event.id.frame
             )
         )
 
     def is_second_call(self, event: Recompile) -> bool:
         """True where a recompile is in the call after the one that its frame was compiled in."""
         first = {known.key: known.t for known in self.compiles if known.compile_id.endswith("/0")}
-        begun = first.get(FrameId(event.process, event.epoch, parse_frame_id(event.compile_id)))
+        begun = first.get(event.id.frame)
         made = [calls for calls in self.timeline.invocations if calls.process == event.process]
         place = event.frame.file, event.frame.line
         own = [calls for calls in made if (calls.function.file, calls.function.line) == place]

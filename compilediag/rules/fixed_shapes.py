@@ -234,7 +234,7 @@ def _find_plan(context: FixContext) -> PlanRecord | None:
         here = (place.file, place.function)
         frames |= {(row.file, row.line) for row in called if (row.file, row.name) == here}
     own = [record for record in plans if (record.file, record.line) in frames]
-    if len(own) != 1 or own[0].counts is None or own[0].fixed is not None:
+    if len(own) != 1 or own[0].fixed is not None:
         return None
     plan = own[0]
     counts = {sizes: n for sizes, n in plan.calls.items() if all(sizes)}

@@ -37,6 +37,11 @@ class CompileId(NamedTuple):
     epoch: int
     compile_id: str
 
+    @property
+    def frame(self) -> FrameId:
+        """The frame that it is of."""
+        return FrameId(self.process, self.epoch, parse_frame_id(self.compile_id))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recompile(wire.Recompiled):
@@ -75,7 +80,7 @@ class Compile(wire.Compiled):
 
     @property
     def key(self) -> FrameId:
-        return FrameId(self.process, self.epoch, parse_frame_id(self.compile_id))
+        return self.id.frame
 
     @property
     def has_row(self) -> bool:

@@ -43,29 +43,24 @@ def _render_block(plan: PlanRecord, options: RenderOptions) -> list[str]:
         file, _, line = plan.called_at.rpartition(":")
         place = f"called at {options.format_place(file, int(line), 200)}"
     name = options.paint(options.clean(plan.held_by or plan.name, 80), "bold")
-    calls = "calls not counted" if plan.counts is None else pluralize(sum(plan.counts), "call")
+    calls = pluralize(sum(plan.counts), "call")
     distinct = pluralize(len(plan.sizes), "size" if len(plan.dims) == 1 else "combination")
     lines = [f"{name}  {options.dot.join(filter(None, (place, calls, distinct)))}"]
     # What changes, and what the plan could not take into account.
     remarks = [f"changes: {_format_dims(dims, options)}" for dims in plan.dims]
-    if plan.counts is None:
+    if plan.padded_calls:
         remarks.append(
-            "the sizes are of recompiles, each counted once: how often they come is not known"
+            f"{pluralize(plan.padded_calls, 'call')} of these came from a FixedShape, at sizes "
+            "that it had padded to: the plan takes them for sizes that are needed"
         )
-    else:
-        if plan.padded_calls:
-            remarks.append(
-                f"{pluralize(plan.padded_calls, 'call')} of these came from a FixedShape, at sizes "
-                "that it had padded to: the plan takes them for sizes that are needed"
-            )
-        if not plan.complete:
-            remarks.append(
-                "most brief steps were only counted: a size that came in no other step is missing "
-                "(COMPILEDIAG_EVERY_STEP=1 records all)"
-            )
-        if plan.other_calls:
-            calls = pluralize(plan.other_calls, "call")
-            remarks.append(f"{calls} had sizes that are not known: not planned for")
+    if not plan.complete:
+        remarks.append(
+            "most brief steps were only counted: a size that came in no other step is missing "
+            "(COMPILEDIAG_EVERY_STEP=1 records all)"
+        )
+    if plan.other_calls:
+        calls = pluralize(plan.other_calls, "call")
+        remarks.append(f"{calls} had sizes that are not known: not planned for")
     for sentence in remarks:
         lines += options.wrap(sentence, "  ", "    ")
     lines.append("")

@@ -147,14 +147,6 @@ def test_two_sizes_make_a_grid_and_three_no_plan() -> None:
     assert (found.buckets, found.grid, found.alternatives) == (None, None, ())
 
 
-def test_recompiles_tell_sizes_where_no_call_was_counted() -> None:
-    """Without a ledger the sizes that recompiles met are planned for, and marked as uncounted."""
-    compiles = compiled_for(("[8, 4]", "[16, 4]"), ("[8, 4]", "[5, 4]"))
-    (found,) = make_bucket_plans(receipt(*compiles), PlanLimits())
-    assert (found.name, found.counts, found.sizes) == ("score", None, ((5,), (8,), (16,)))
-    assert found.dims == (("obs:0",),)
-
-
 def test_the_receipt_keeps_what_a_plan_needs() -> None:
     """More shapes than are shown are kept as sizes; of more than that, the calls are counted."""
     many = batches(dict.fromkeys(range(1, MAX_SIZES + 4), 2))

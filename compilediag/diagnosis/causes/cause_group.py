@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from compilediag.diagnosis.codes import get_code_info
 from compilediag.diagnosis.findings import Cause, CauseId, CommonCause, Evidence, select_writers
-from compilediag.timeline.compiles import FrameId, Recompile, parse_frame_id
+from compilediag.timeline.compiles import FrameId, Recompile
 from compilediag_harness.wire import Location
 
 APART = ("condition", "metadata", "mode", "size")
@@ -186,8 +186,7 @@ class Group:
         constants: set[int] = set()
         sizes: dict[FrameId, set[tuple[int, str]]] = {}
         for cause, event in zip(self.causes, self.recompiles, strict=True):
-            frame = FrameId(event.process, event.epoch, parse_frame_id(event.compile_id))
-            compiled = sizes.setdefault(frame, set())
+            compiled = sizes.setdefault(event.id.frame, set())
             changed = find_changed_dims(cause.expected, cause.actual)
             # The sizes of the tensor that alone prevent some cache entry from being used again.
             demanded = set[tuple[int, str]]()

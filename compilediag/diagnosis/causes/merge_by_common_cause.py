@@ -17,7 +17,7 @@ from compilediag.diagnosis.codes import VALUES, get_code_info
 from compilediag.diagnosis.findings import Cause, CommonCause
 from compilediag.receipt.schema.compiles import mask_indices
 from compilediag.receipt.schema.record import make_record
-from compilediag.timeline.compiles import CompileId, FrameId, parse_frame_id
+from compilediag.timeline.compiles import CompileId, FrameId
 from compilediag.timeline.invocations import find_varying_sizes
 from compilediag.timeline.timeline import Recompile, Timeline
 from compilediag_harness.wire import find_resumed_function
@@ -335,12 +335,11 @@ def collect_values(
     """Collect the values by graph from what was false of the cache entries of each recompile."""
     values: dict[tuple[FrameId, str], dict[str, str]] = {}
     for event in recompiles:
-        frame = FrameId(event.process, event.epoch, parse_frame_id(event.compile_id))
         for entry_id, causes in false.get(event.id, ()):
             for cause in causes:
                 if cause.kind == "type" or get_code_info(cause.rule).changed not in APART:
                     pairs = (entry_id, cause.expected), (event.compile_id, cause.actual)
-                    add_values(values.setdefault((frame, cause.variable), {}), pairs)
+                    add_values(values.setdefault((event.id.frame, cause.variable), {}), pairs)
     return values
 
 
@@ -355,8 +354,7 @@ def _is_set_with(group: Group, tensor: Group, values: ValuesByGraph) -> bool:
     }:
         return False
     together = False
-    frames = {FrameId(e.process, e.epoch, parse_frame_id(e.compile_id)) for e in group.recompiles}
-    for frame in frames:
+    for frame in {event.id.frame for event in group.recompiles}:
         own, its = (values.get((frame, part.variable), {}) for part in (group, tensor))
         for one, other in combinations(own.keys() & its.keys(), 2):
             changed, made = own[one] != own[other], its[one] != its[other]

@@ -16,7 +16,7 @@ from compilediag.diagnosis.causes.run_causes import BlamedCause, RunCauses
 from compilediag.diagnosis.codes import get_code_info
 from compilediag.diagnosis.findings import CauseId
 from compilediag.receipt.schema.compiles import Need
-from compilediag.timeline.compiles import CompileId, FrameId, Recompile, parse_frame_id
+from compilediag.timeline.compiles import CompileId, FrameId, Recompile
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import EntryServed
 
@@ -128,26 +128,21 @@ class _Clock:
         return 2 * event.step >= self._steps[process] if self._steps[process] > 1 else None
 
 
-def _get_frame(compile_id: CompileId) -> FrameId:
-    return FrameId(compile_id.process, compile_id.epoch, parse_frame_id(compile_id.compile_id))
-
-
 class _Served:
     """The entries that were seen to serve calls, by frame."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._runs: dict[FrameId, list[EntryServed]] = defaultdict(list)
         for run in timeline.served:
-            frame = _get_frame(CompileId(run.process, run.epoch, run.compile_id))
-            self._runs[frame].append(run)
+            self._runs[CompileId(run.process, run.epoch, run.compile_id).frame].append(run)
         self._asked = {event.id: event.t for event in timeline.recompiles}
         self._times: dict[FrameId, list[float]] = defaultdict(list)
         """When each frame was compiled again, ascending."""
         for event in sorted(timeline.recompiles, key=lambda event: event.t):
-            self._times[_get_frame(event.id)].append(event.t)
+            self._times[event.id.frame].append(event.t)
 
     def _list_runs(self, event: Recompile) -> Sequence[EntryServed]:
-        return self._runs.get(_get_frame(event.id), ())
+        return self._runs.get(event.id.frame, ())
 
     def is_again(self, event: Recompile) -> bool:
         """True if its entry served a later call."""
@@ -168,6 +163,6 @@ class _Served:
         if any(self._asked.get(compile_id, 0.0) < event.t for compile_id in ids):
             return True
         own = max((run.t for run in runs if run.compile_id == event.compile_id), default=event.t)
-        times = self._times[_get_frame(event.id)]
+        times = self._times[event.id.frame]
         newer = bisect_right(times, event.t)
         return newer < len(times) and times[newer] < own

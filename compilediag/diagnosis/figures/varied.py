@@ -15,7 +15,7 @@ from compilediag.diagnosis.codes import get_code_info
 from compilediag.diagnosis.findings import Cause, make_changed_at, make_writers
 from compilediag.receipt.schema.compiles import ValueInGraph, VariedValue, mask_indices
 from compilediag.receipt.schema.record import make_record
-from compilediag.timeline.compiles import Recompile, parse_frame_id
+from compilediag.timeline.compiles import Recompile
 from compilediag.timeline.timeline import Timeline
 
 MAX_VARIED = 200
@@ -67,12 +67,11 @@ def build_varied(timeline: Timeline, causes: RunCauses) -> tuple[VariedValue, ..
     """Build the rows of a run, those that were false at most compiles first."""
     rows: dict[tuple[Hashable, str, Hashable], _Row] = {}
     for event in timeline.recompiles:
-        frame = event.process, event.epoch, parse_frame_id(event.compile_id)
         for entry_id, guards in causes.false.get(event.id, ()):
             for cause in guards:
                 # Size, dtype and layout of a tensor are several values; created and grown is one.
                 apart = get_code_info(cause.rule).changed in APART
-                key = frame, cause.variable, (cause.rule, cause.kind) if apart else None
+                key = event.id.frame, cause.variable, (cause.rule, cause.kind) if apart else None
                 rows.setdefault(key, _Row(event)).add(entry_id, event.compile_id, cause)
     alike: dict[Hashable, list[VariedValue]] = {}
     for (frame, variable, what), row in rows.items():
