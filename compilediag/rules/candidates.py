@@ -160,7 +160,7 @@ _DATA_DEPENDENT = "where the code branches on the size, torch raises an error"
 
 def propose_size_changes(context: FixContext) -> Iterator[ProgramChange]:
     """Propose marks, then everything dynamic; unbacked sizes."""
-    sizes = _SIZE.findall(context.guard)
+    sizes = _SIZE.findall(context.evidence.guard or "")
     is_condition = get_code_info(context.finding.rule).changed == "condition"
     if is_condition and context.kind == "zero_one" and len(sizes) == 1:
         source, dimension = sizes[0]
@@ -227,6 +227,8 @@ def _propose_marks(
     """Propose marks on the arguments of every call of the function."""
     if context.function is None or not tensors:
         return
+    call = context.finding.entered_at
+    at = f", {call.file}:{call.line}" if call is not None else ""
     marks = [
         line
         for tensor in tensors
@@ -234,7 +236,7 @@ def _propose_marks(
     ]
     yield ProgramChange(
         "call",
-        f"{'; '.join(marks)}  # before the call{context.call_place}",
+        f"{'; '.join(marks)}  # before the call{at}",
         risk,
         arguments=tuple(
             ArgumentChange(context.function, tensor.argument, action, dimension)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from typing import Literal
 
 from compilediag.diagnosis.codes import TEMPORARY
 from compilediag.errors import CompilediagError
@@ -103,10 +103,10 @@ def build_trial_plan(changes: Iterable[ProgramChange]) -> TrialPlan:
     """Build the plan of a trial of the changes, without variables of the environment."""
     chosen = tuple(changes)
     return TrialPlan(
-        settings=_deduplicate(setting for change in chosen for setting in change.settings),
-        compile_options=_deduplicate(option for change in chosen for option in change.options),
-        arguments=_deduplicate(argument for change in chosen for argument in change.arguments),
-        padded=_deduplicate(function for change in chosen for function in change.padded),
+        settings=tuple(dict.fromkeys(part for change in chosen for part in change.settings)),
+        compile_options=tuple(dict.fromkeys(part for change in chosen for part in change.options)),
+        arguments=tuple(dict.fromkeys(part for change in chosen for part in change.arguments)),
+        padded=tuple(dict.fromkeys(part for change in chosen for part in change.padded)),
         check_padding=any(change.pads for change in chosen),
     )
 
@@ -131,13 +131,6 @@ def _match_function(wanted: Location, called: Iterable[Location]) -> Location:
         if same and f"/{place.file}".endswith(f"/{wanted.file.lstrip('/')}"):
             return place
     return wanted
-
-
-_Part = TypeVar("_Part")
-
-
-def _deduplicate(values: Iterable[_Part]) -> tuple[_Part, ...]:
-    return tuple(dict.fromkeys(values))
 
 
 DYNAMO = "torch._dynamo.config"

@@ -4,7 +4,7 @@ as the record says; what was lost; frames that ran eager unseen."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple, cast
 
 from msgspec.structs import replace
@@ -390,14 +390,6 @@ def make_eager_absorption(cause: str) -> Absorption:
     return Absorption("CD904", cause, is_explained, keeps_severity=True, common=_list_eager_places)
 
 
-def make_no_compile_absorption(
-    cause: str, explains: Callable[[Finding, Finding], bool]
-) -> Absorption:
-    """Make the absorption by which findings of `cause` explain that nothing was compiled, where
-    `explains` says so of both."""
-    return Absorption("CD901", cause, explains)
-
-
 def _list_eager_places(finding: Finding) -> Sequence[Hashable]:
     """List the frames that a break sends to eager; of a finding about such a frame, its place."""
     frames, at = BreakEvidence.parse(finding.evidence).eager_frames, finding.location
@@ -501,7 +493,8 @@ ABSORBS = (
         common=_list_eager_places,
     ),
     # A break that is for information alone, such as one that was requested, leaves it blind.
-    make_no_compile_absorption(
+    Absorption(
+        "CD901",
         "CD2",
         lambda broken, nothing: (
             AnyEvidence.parse(nothing.evidence).why == "behind_breaks" and broken.severity != "info"

@@ -50,11 +50,6 @@ class FixContext:
         return self.evidence.kind or ""
 
     @property
-    def guard(self) -> str:
-        """The text of the guard; empty where there is none."""
-        return self.evidence.guard or ""
-
-    @property
     def values(self) -> list[tuple[str, str]]:
         """Each change that was seen, as (before, after)."""
         seen = self.evidence.values or [(self.evidence.expected, self.evidence.actual)]
@@ -107,12 +102,6 @@ class FixContext:
     def is_own(self, file: str | None) -> bool:
         """True where a file is the program's own: others are never edited."""
         return file in self.receipt.header.provenance.source_sha256
-
-    @property
-    def call_place(self) -> str:
-        """The place of the program's own call, for the end of a line; empty if it is not known."""
-        call = self.finding.entered_at
-        return f", {call.file}:{call.line}" if call is not None else ""
 
 
 def make_context(finding: FindingRecord, receipt: Receipt) -> FixContext | None:

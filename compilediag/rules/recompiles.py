@@ -135,13 +135,7 @@ def _describe_common_cause(group: Group, common_cause: CommonCause) -> TitleAndA
 
 def _make_group_finding(timeline: Timeline, group: Group, title: str, advice: Advice) -> Finding:
     first, recompiles = group.first, group.all_recompiles
-    primary = {
-        recompile.id
-        for part in group.parts
-        for cause, recompile in zip(part.causes, part.recompiles, strict=True)
-        if cause.primary
-    }
-    causes = [cause for part in group.parts for cause in part.causes]
+    primary = {recompile.id for cause, recompile in group.members if cause.primary}
     finding = make_finding(
         timeline,
         group.code,
@@ -152,7 +146,7 @@ def _make_group_finding(timeline: Timeline, group: Group, title: str, advice: Ad
         location=group.location,
         variable=None if first.variable.startswith(TEMPORARY) else first.variable or None,
         severity="info" if group.planned else None,
-        confidence="exact" if any(cause.confidence == "exact" for cause in causes) else "text",
+        confidence="exact" if any(i.confidence == "exact" for i, _ in group.members) else "text",
         count=len(recompiles),
         steps=(recompile.step for recompile in recompiles),
         cost_s=group.cost_s,

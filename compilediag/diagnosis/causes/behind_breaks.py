@@ -81,10 +81,9 @@ def find_behind_breaks(timeline: Timeline) -> BehindBreaks:
         thread, whole = (event.process, event.epoch), get_whole_function(event.frame.function)
         # What must have broken for the frame to be one of its own: the function that it is the
         # rest of, else the one that calls it.
-        caller = event.entered_at and (event.entered_at.file, event.entered_at.function)
-        if whole != event.frame.function:
-            caller = event.frame.file, whole
-        is_rest, call = whole != event.frame.function, event.entered_at
+        where, call = (event.frame.file, whole), event.entered_at
+        is_rest = whole != event.frame.function
+        caller = where if is_rest else call and (call.file, call.function)
         before = next(
             (
                 (at, met.id)
@@ -100,7 +99,7 @@ def find_behind_breaks(timeline: Timeline) -> BehindBreaks:
         site = sites.get(event.id)
         if site is not None:
             broke.add(event.id)
-            of_name = broken[(*thread, (event.frame.file, whole))]
+            of_name = broken[(*thread, where)]
             of_name.pop(event.key, None)
             of_name[event.key] = site, event
     compiles = {event.id: event for event in timeline.compiles if event.forward} if breaks else {}

@@ -89,9 +89,16 @@ class Group:
         return (self, *self.together, *self.follows)
 
     @property
+    def members(self) -> list[tuple[Cause, Recompile]]:
+        """The causes of all parts, each with its recompile."""
+        return [
+            pair for part in self.parts for pair in zip(part.causes, part.recompiles, strict=True)
+        ]
+
+    @property
     def all_recompiles(self) -> tuple[Recompile, ...]:
         """Those of all parts, each once, in time order."""
-        events = {event.id: event for part in self.parts for event in part.recompiles}
+        events = {event.id: event for _, event in self.members}
         if len(self.parts) == 1:
             return tuple(events.values())
         return tuple(sorted(events.values(), key=lambda event: (event.process, event.t)))
@@ -145,12 +152,7 @@ class Group:
     @property
     def cost_s(self) -> float | None:
         """Seconds of the recompiles this cause was primary for; None when it never was."""
-        seconds = [
-            recompile.seconds
-            for group in self.parts
-            for cause, recompile in zip(group.causes, group.recompiles, strict=True)
-            if cause.primary
-        ]
+        seconds = [recompile.seconds for cause, recompile in self.members if cause.primary]
         return sum(seconds) if any(seconds) else None
 
     @property

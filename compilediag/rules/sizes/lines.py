@@ -20,8 +20,9 @@ from compilediag.diagnosis.guards.size_limits import (
     simplify_source,
 )
 from compilediag.receipt.schema.evidence import AnyEvidence, BreakEvidence, GuardEvidence
-from compilediag.rules.evidence import make_eager_absorption, make_no_compile_absorption
+from compilediag.rules.evidence import make_eager_absorption
 from compilediag.rules.make_finding import Advice, format_place, make_finding, pick, replace_advice
+from compilediag.rules.rule import Absorption
 from compilediag.timeline.compiles import CompileId, Recompile
 from compilediag.timeline.ownership import classify_ownership
 from compilediag.timeline.timeline import Compile, Timeline
@@ -80,7 +81,7 @@ def add_branch_line(finding: Finding, group: Group, timeline: Timeline) -> Findi
     """Move a finding to the line of a condition that no longer holds, if that was recorded."""
     guards = (
         find_guard_behind(timeline.size_guards.get(key, ()), cause.guard, cause.location)
-        for cause, recompile in _iterate_members(group)
+        for cause, recompile in group.members
         for key in _list_compiles(recompile)[1:]
     )
     guard = next((guard for guard in guards if guard is not None), None)
@@ -134,7 +135,7 @@ def _build_line_evidence(limit: SizeLimit) -> dict[str, object]:
 
 def _find_fixed_sizes(group: Group, timeline: Timeline) -> Iterator[tuple[str, SizeLimit]]:
     """Find changed sizes a graph made numbers, or whose two values it tells apart, and where."""
-    for cause, recompile in _iterate_members(group):
+    for cause, recompile in group.members:
         for size, before in _list_changed_sizes(cause):
             for key in _list_compiles(recompile):
                 guards = timeline.size_guards.get(key, ())
@@ -143,11 +144,6 @@ def _find_fixed_sizes(group: Group, timeline: Timeline) -> Iterator[tuple[str, S
                     guard = find_excluding_guard(guards, size, int(before))
                 if guard is not None:
                     yield size, locate_size_limit(guard, timeline.user_roots)
-
-
-def _iterate_members(group: Group) -> Iterator[tuple[Cause, Recompile]]:
-    for member in group.parts:
-        yield from zip(member.causes, member.recompiles, strict=True)
 
 
 def _list_changed_sizes(cause: Cause) -> Iterator[tuple[str, str]]:
@@ -307,5 +303,5 @@ ABSORBS = (
     # A frame that failed for a violated constraint did not run at all.
     make_eager_absorption("CD154"),
     # It is why nothing was compiled.
-    make_no_compile_absorption("CD154", _is_cause_of_all),
+    Absorption("CD901", "CD154", _is_cause_of_all),
 )
