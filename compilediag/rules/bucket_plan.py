@@ -74,8 +74,8 @@ class PlanRecord(Record, frozen=True, kw_only=True):
     """Each size that changes, by the places that have it: "obs:0" is dim 0 of argument `obs`."""
     sizes: tuple[tuple[int, ...], ...]
     """Distinct combinations, parallel to `dims`."""
-    counts: tuple[int, ...]
-    """Calls of each."""
+    counts: tuple[int, ...] | None
+    """Calls of each; the format allows null, which no plan has any more."""
     complete: bool
     """False: the run made more calls than were looked at."""
     other_calls: int
@@ -93,7 +93,7 @@ class PlanRecord(Record, frozen=True, kw_only=True):
     @property
     def calls(self) -> dict[tuple[int, ...], int]:
         """Calls by the sizes that change."""
-        return dict(zip(self.sizes, self.counts, strict=True))
+        return dict(zip(self.sizes, self.counts or (), strict=True))
 
     @property
     def planned(self) -> tuple[tuple[int, ...], ...]:

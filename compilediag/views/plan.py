@@ -43,7 +43,7 @@ def _render_block(plan: PlanRecord, options: RenderOptions) -> list[str]:
         file, _, line = plan.called_at.rpartition(":")
         place = f"called at {options.format_place(file, int(line), 200)}"
     name = options.paint(options.clean(plan.held_by or plan.name, 80), "bold")
-    calls = pluralize(sum(plan.counts), "call")
+    calls = pluralize(sum(plan.calls.values()), "call")
     distinct = pluralize(len(plan.sizes), "size" if len(plan.dims) == 1 else "combination")
     lines = [f"{name}  {options.dot.join(filter(None, (place, calls, distinct)))}"]
     # What changes, and what the plan could not take into account.

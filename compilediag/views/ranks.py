@@ -32,7 +32,7 @@ _ASPECTS = {
 
 
 def show_ranks(receipt: Receipt, options: RenderOptions) -> list[Block]:
-    """Build the table of ranks, shaded by what they cost, then what diverges."""
+    """Build the table of ranks, shaded by what they cost, then what diverges, then stragglers."""
     section = receipt.ranks
     if section is None:
         return [Paragraph("this run has no ranks to compare: fewer than two were seen")]
@@ -70,6 +70,13 @@ def show_ranks(receipt: Receipt, options: RenderOptions) -> list[Block]:
     if section.divergences_left_out:
         groups = pluralize(section.divergences_left_out, "more group")
         blocks.append(Paragraph(notes=(f"… and {groups} of ranks that differ",)))
+    if section.stragglers:
+        slow = ", ".join(
+            f"rank {straggler.rank} {straggler.seconds:.3g} s ({straggler.ratio:.2f} × the median)"
+            for straggler in section.stragglers[:5]
+        )
+        what = "a step" if section.stragglers[0].what == "step" else "compiling"
+        blocks.append(Paragraph(notes=(f"slowest in {what}: {slow}",)))
     return blocks
 
 

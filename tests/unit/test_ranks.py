@@ -1,4 +1,4 @@
-"""Ranks compared: what diverges is named, and what is missing too."""
+"""Ranks compared: what diverges is named, what is missing too, and who is slow."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Compares the ranks of a run: where they diverge, and which are listed.
+"""Compares the ranks of a run: where they diverge, which are slow, and which are listed.
 
 All ranks of a data-parallel run compile the same graphs; one that does not makes all others wait
 in the next collective, or hangs. Listed are those that stand for others first, then the lowest.
@@ -7,9 +7,10 @@ in the next collective, or hangs. Listed are those that stand for others first, 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from statistics import median
 
 from msgspec.structs import replace
 
@@ -22,7 +23,13 @@ from compilediag.diagnosis.ranks.summary import (
     make_fingerprint,
     summarize_ranks,
 )
-from compilediag.receipt.schema.comparisons import RankDivergence, RankRow, RanksSection, RankTotals
+from compilediag.receipt.schema.comparisons import (
+    RankDivergence,
+    RankRow,
+    RanksSection,
+    RankStraggler,
+    RankTotals,
+)
 from compilediag.receipt.schema.record import make_record
 from compilediag.timeline.timeline import Timeline, list_present_ranks
 
@@ -31,6 +38,8 @@ SHOWN = 5
 
 MAX_GROUPS = 200
 """Most groups of ranks listed of one aspect."""
+
+MAX_STRAGGLERS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +50,8 @@ class RankComparison:
     missing: tuple[int, ...]
     """Ranks that were expected and of which nothing was found."""
     divergences: tuple[RankDivergence, ...]
+    stragglers: tuple[RankStraggler, ...]
+    """Slowest first; ranks slower than the median only."""
     left_out: int = 0
     """Groups of ranks that differ and are not listed."""
     differing: int = 0
@@ -93,6 +104,7 @@ def compare_fingerprints(
         ranks=tuple(by_rank.values()),
         missing=tuple(sorted(set(range(expected or 0)).difference(by_rank))),
         divergences=tuple(divergences),
+        stragglers=_find_stragglers(by_rank),
         left_out=left_out,
         differing=len(differing),
     )
@@ -110,6 +122,23 @@ def _find_first_diff(value: tuple[str, ...], usual: tuple[str, ...]) -> tuple[li
             here, there = ([f"collective {number} is {name}"] if name else [] for name in names)
             return here, there
     return [], []
+
+
+def _find_stragglers(by_rank: Mapping[int, RankFingerprint]) -> tuple[RankStraggler, ...]:
+    """Find slow ranks by the time of a step where it was measured, else by all compile seconds."""
+    what = "step"
+    times = {r: row.step_median_s for r, row in by_rank.items() if row.step_median_s is not None}
+    if len(times) < 2:
+        what, times = "compile", {rank: row.compile_s for rank, row in by_rank.items()}
+    usual = median(times.values()) if len(times) > 1 else 0.0
+    if usual <= 0:
+        return ()
+    slow = [
+        RankStraggler(rank=rank, what=what, seconds=seconds, ratio=seconds / usual)
+        for rank, seconds in times.items()
+        if seconds > usual
+    ]
+    return tuple(sorted(slow, key=lambda row: (-row.seconds, row.rank))[:MAX_STRAGGLERS])
 
 
 MAX_ROWS = 4096
@@ -163,6 +192,7 @@ def build_ranks_section(
             replace(divergence, ranks=divergence.ranks[:MAX_NAMED_RANKS])
             for divergence in comparison.divergences[:MAX_DIVERGENCES]
         ),
+        stragglers=comparison.stragglers if measured else (),
         totals=totals,
         reported=len(list_present_ranks(timeline)) - counted if counted else None,
         differing=comparison.differing,

@@ -225,6 +225,16 @@ class RankDivergence(Record, frozen=True, kw_only=True):
     count: int | None = None  #: Ranks that differ in this way; `ranks` names at most 64 of them.
 
 
+class RankStraggler(Record, frozen=True, kw_only=True):
+    """A rank that is slower than the median of the ranks."""
+
+    rank: int  #: The rank.
+    #: `step` (median of a step) or, where no step was seen, `compile` (seconds of all compiles).
+    what: str
+    seconds: float  #: Its seconds.
+    ratio: float  #: To the median of the ranks.
+
+
 class RankTotals(Record, frozen=True, kw_only=True):
     """All ranks, those without a row included."""
 
@@ -245,6 +255,9 @@ class RanksSection(Record, frozen=True, kw_only=True):
     missing: tuple[int, ...] = ()
     rows: tuple[RankRow, ...] = ()  #: One row a rank, ascending.
     divergences: tuple[RankDivergence, ...] = ()  #: Ranks that do not do what most of them do.
+    #: Ranks slower than the median of the ranks, slowest first; at most 16. How much is too much is
+    #: for the reader to say.
+    stragglers: tuple[RankStraggler, ...] = ()
     #: Sums over all ranks, those included that have no row, or that the other sections of the
     #: receipt do not tell.
     totals: RankTotals | None = None
