@@ -123,6 +123,8 @@ def describe_growth(known: Facts, version: Version) -> Advice | None:
 MARK = "maybe_mark_dynamic"
 """Leaves a size that the code needs as a number a constant; `mark_dynamic` raises an error then."""
 
+_MODULES = {MARK: "torch._dynamo", "mark_unbacked": "torch._dynamo.decorators"}
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MarkedTensor:
@@ -138,9 +140,9 @@ class MarkedTensor:
         """The name of the argument in receipts."""
         return f"{self.parameter}{self.path}"
 
-    def format_calls(self, name: str) -> list[str]:
+    def format_calls(self, name: str, action: str = MARK) -> list[str]:
         """Format the statements that mark a variable."""
-        return [f"torch._dynamo.{MARK}({name}, {dim})" for dim in self.dimensions]
+        return [f"{_MODULES[action]}.{action}({name}, {dim})" for dim in self.dimensions]
 
 
 def parse_marked(source: str, dimensions: Iterable[int]) -> MarkedTensor | None:
@@ -153,13 +155,21 @@ def parse_marked(source: str, dimensions: Iterable[int]) -> MarkedTensor | None:
 
 DYNAMIC = "its sizes are dynamic: kernels may be slower, and a CUDA graph is recorded for each size"
 _EVERY_SIZE = "every size and number of every compiled function is dynamic: kernels may be slower"
+_DATA_DEPENDENT = "where the code branches on the size, torch raises an error"
 
 
 def propose_size_changes(context: FixContext) -> Iterator[ProgramChange]:
-    """Propose marks, then everything dynamic."""
-    dimensions = find_dimensions_to_mark(context)
-    if dimensions:
-        yield from _propose_marks(context, list_changed_tensors(context, dimensions))
+    """Propose marks, then everything dynamic; unbacked sizes."""
+    sizes = _SIZE.findall(context.evidence.guard or "")
+    is_condition = get_code_info(context.finding.rule).changed == "condition"
+    if is_condition and context.kind == "zero_one" and len(sizes) == 1:
+        source, dimension = sizes[0]
+        yield from _propose_unbacked(context, source, [int(dimension)])
+    dimensions, small = find_dimensions_to_mark(context)
+    if small:
+        yield from _propose_unbacked(context, context.source, dimensions)
+    elif dimensions:
+        yield from _propose_marks(context, list_changed_tensors(context, dimensions), MARK, DYNAMIC)
         yield ProgramChange(
             "call",
             "torch.compile(..., dynamic=True)",
@@ -168,13 +178,28 @@ def propose_size_changes(context: FixContext) -> Iterator[ProgramChange]:
         )
 
 
-def find_dimensions_to_mark(context: FixContext) -> list[int]:
-    """Find the dimensions of an argument whose sizes changed; none where a mark is no help, as for
-    0 and 1, which are constants for it."""
+def find_dimensions_to_mark(context: FixContext) -> tuple[list[int], bool]:
+    """Find the dimensions of an argument whose sizes changed, and whether 0 or 1 was among the
+    sizes: these are constants for a mark. None of either where a mark is no help."""
     if get_code_info(context.finding.rule).changed != "size" or context.kind == "marking":
-        return []
-    dimensions, small = find_changed_sizes(context.values)
-    return [] if small else dimensions
+        return [], False
+    return find_changed_sizes(context.values)
+
+
+_SIZE = re.compile(r"(L\['[A-Za-z_]\w*'\](?:\[[^\s\]]+\])*)\.size\(\)\[(\d+)\]")
+
+
+def _propose_unbacked(
+    context: FixContext, source: str, dimensions: Sequence[int]
+) -> Iterator[ProgramChange]:
+    """Propose an unbacked size: 0 and 1 are constants of every graph, but not of one that takes the
+    size for unknown."""
+    if context.version >= FIRST_WITH_UNBACKED and PARAMETER.fullmatch(source) and "," not in source:
+        value = _format_sources(source, dimensions)
+        yield make_variable_change("TORCH_COMPILE_UNBACKED_SOURCES", value, _DATA_DEPENDENT)
+    tensor = parse_marked(source, dimensions)
+    if tensor is not None:
+        yield from _propose_marks(context, [tensor], "mark_unbacked", _DATA_DEPENDENT)
 
 
 def _format_sources(source: str, dimensions: Iterable[int]) -> str:
@@ -196,21 +221,25 @@ def list_changed_tensors(context: FixContext, dimensions: Iterable[int]) -> list
     return [] if first is None else [first, *(tensor for tensor in others if tensor is not None)]
 
 
-def _propose_marks(context: FixContext, tensors: Sequence[MarkedTensor]) -> Iterator[ProgramChange]:
+def _propose_marks(
+    context: FixContext, tensors: Sequence[MarkedTensor], action: str, risk: str
+) -> Iterator[ProgramChange]:
     """Propose marks on the arguments of every call of the function."""
     if context.function is None or not tensors:
         return
     call = context.finding.entered_at
     at = f", {call.file}:{call.line}" if call is not None else ""
     marks = [
-        line for tensor in tensors for line in tensor.format_calls(name_tensor(context, tensor))
+        line
+        for tensor in tensors
+        for line in tensor.format_calls(name_tensor(context, tensor), action)
     ]
     yield ProgramChange(
         "call",
         f"{'; '.join(marks)}  # before the call{at}",
-        DYNAMIC,
+        risk,
         arguments=tuple(
-            ArgumentChange(context.function, tensor.argument, MARK, dimension)
+            ArgumentChange(context.function, tensor.argument, action, dimension)
             for tensor in tensors
             for dimension in tensor.dimensions
         ),
@@ -235,8 +264,8 @@ def _find_passed(call: UserCallRecord | None, tensor: MarkedTensor) -> str | Non
 
 def propose_mark_edits(context: FixContext) -> Iterator[ProgramChange]:
     """Propose marks as edits, before every call by which the function was compiled."""
-    dimensions = find_dimensions_to_mark(context)
-    tensors = list_changed_tensors(context, dimensions) if dimensions else []
+    dimensions, small = find_dimensions_to_mark(context)
+    tensors = list_changed_tensors(context, dimensions) if dimensions and not small else []
     places = [event.entered_at for event in context.compiles_of_frames] if tensors else []
     edits = dict.fromkeys(_make_mark_edit(place, tensors) for place in places)
     made = [edit for edit in edits if edit is not None and context.is_own(edit.file)]
@@ -391,6 +420,7 @@ def _add_sources(fix: FixRecord, listed: Sequence[str]) -> FixRecord:
 _MAKERS: tuple[Callable[[FixContext], Iterator[ProgramChange]], ...] = (
     propose_joint_sources,
     propose_size_changes,
+    breaks.propose_hinted_options,
     propose_mark_edits,
     values.propose_number_tensors,
     fixed_shapes.propose_bucket_changes,

@@ -18,6 +18,7 @@ from compilediag_harness.wire import (
     CompileOption,
     Location,
     PaddedFunction,
+    SettingChange,
     TrialPlan,
 )
 
@@ -59,7 +60,7 @@ def group_by_file(edits: Iterable[Edit]) -> dict[str, list[Edit]]:
     return edits_by_file
 
 
-ChangeKind = Literal["environment", "call", "source", "program"]
+ChangeKind = Literal["environment", "configuration", "call", "source", "program"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +68,15 @@ class ProgramChange:
     """A change that may remove a finding."""
 
     kind: ChangeKind
-    """How it is applied: a variable of the environment, a change where the program compiles or
-    calls, an edit of its files, or other sizes that it is called with."""
+    """How it is applied: a variable of the environment, an option of torch's configuration, or a
+    change where the program compiles or calls, an edit of its files, or other sizes that it is
+    called with."""
     line: str
     """What the user writes: a line for the shell, or of the program."""
     risk: str
     """What else it changes."""
     variables: tuple[tuple[str, str], ...] = ()
+    settings: tuple[SettingChange, ...] = ()
     options: tuple[CompileOption, ...] = ()
     arguments: tuple[ArgumentChange, ...] = ()
     padded: tuple[PaddedFunction, ...] = ()
@@ -100,6 +103,7 @@ def build_trial_plan(changes: Iterable[ProgramChange]) -> TrialPlan:
     """Build the plan of a trial of the changes, without variables of the environment."""
     chosen = tuple(changes)
     return TrialPlan(
+        settings=tuple(dict.fromkeys(part for change in chosen for part in change.settings)),
         compile_options=tuple(dict.fromkeys(part for change in chosen for part in change.options)),
         arguments=tuple(dict.fromkeys(part for change in chosen for part in change.arguments)),
         padded=tuple(dict.fromkeys(part for change in chosen for part in change.padded)),
@@ -131,6 +135,7 @@ def _match_function(wanted: Location, called: Iterable[Location]) -> Location:
 
 DYNAMO = "torch._dynamo.config"
 SOURCES = "TORCH_COMPILE_DYNAMIC_SOURCES"
+OVERRIDES = "TORCH_COMPILE_OVERRIDE_DYNAMO_CONFIGS"
 _LISTABLE = re.compile(r"[LG]\[[^\s,:$`\\\"!]+")
 
 

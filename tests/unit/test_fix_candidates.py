@@ -114,7 +114,11 @@ def test_tensors_whose_sizes_changed_together_are_marked_together() -> None:
 
 
 def test_a_size_of_one_is_never_marked_dynamic() -> None:
-    assert lines("CD105", **{**SIZE, "values": [["[4, 2]", "[1, 2]"]]}) == []
+    small = {**SIZE, "values": [["[4, 2]", "[1, 2]"]]}
+    variable = "export TORCH_COMPILE_UNBACKED_SOURCES=\"L['x']:0\""
+    marked = "torch._dynamo.decorators.mark_unbacked(batch, 0)  # before the call, train.py:7"
+    assert lines("CD105", **small) == [variable, marked]
+    assert lines("CD105", "2.7.1", **small) == [marked]
 
 
 @pytest.mark.parametrize("source", ["L['self'].table", "G['x']", "", "L['x'] + 1"])
@@ -204,3 +208,23 @@ def test_variables_that_are_set_are_kept() -> None:
         sources: "L.a,L.b",
         "X": "1",
     }
+
+
+def test_options_that_torch_names_are_set() -> None:
+    override = 'export TORCH_COMPILE_OVERRIDE_DYNAMO_CONFIGS=">=0:allow_rnn=True"'
+    assert lines("CD210", options={"allow_rnn": "True"}) == [override]
+    assert lines("CD210", "2.7.1", options={"allow_rnn": "True"}) == [
+        "torch._dynamo.config.allow_rnn = True"
+    ]
+    # Overrides of frames have no effect on what is read outside them.
+    assert lines("CD207", options={"compiled_autograd": "True"}) == [
+        "torch._dynamo.config.compiled_autograd = True"
+    ]
+    for unfaithful in (
+        "suppress_errors",
+        "skip_fwd_side_effects_in_bwd_under_checkpoint",
+        "_autograd_backward_strict_mode_banned_ops",
+        "enable_faithful_generator_behavior",
+    ):
+        assert lines("CD210", options={unfaithful: "True"}) == []
+    assert lines("CD210", options={"inductor": "True; import os"}) == []

@@ -25,9 +25,13 @@ from compilediag.rules.breaks.break_report import (
 )
 from compilediag.rules.changes import (
     DYNAMO,
+    OVERRIDES,
+    ProgramChange,
+    make_variable_change,
 )
 from compilediag.rules.environment_variables import format_export
 from compilediag.rules.evidence import make_eager_absorption
+from compilediag.rules.fix_context import FIRST_WITH_UNBACKED, FixContext
 from compilediag.rules.make_finding import (
     Advice,
     format_count,
@@ -42,7 +46,7 @@ from compilediag.timeline.compiles import CompileId
 from compilediag.timeline.frames import BreakLine
 from compilediag.timeline.ownership import classify_ownership
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import UserCall
+from compilediag_harness.wire import SettingChange, UserCall
 
 
 @AnalysisRule
@@ -346,6 +350,9 @@ _UNFAITHFUL = frozenset(
 _UNFAITHFUL_PREFIXES = ("_", "debug_", "skip_", "fail_on_")
 """Options that silence errors, leave something out, or change what is computed."""
 
+_READ_OUTSIDE = frozenset(("compiled_autograd",))
+"""Read where no frame is compiled: overriding them for frames has no effect."""
+
 
 def _list_options(hinted: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     """List the options that torch's hints want set and that change no results."""
@@ -353,3 +360,19 @@ def _list_options(hinted: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]
         unfaithful = name in _UNFAITHFUL or name.startswith(_UNFAITHFUL_PREFIXES)
         if value in ("True", "False") and not unfaithful:
             yield name, value
+
+
+def propose_hinted_options(context: FixContext) -> Iterator[ProgramChange]:
+    """Propose a change for each option that the report of the break wants set."""
+    options = BreakEvidence.parse(context.finding.evidence).options or {}
+    offered = " ".join(candidate.setting for candidate in context.finding.fix.candidates)
+    risk = HINTED.caveat or ""
+    for name, value in _list_options(options.items()):
+        if name.upper() in offered:
+            continue
+        if context.version < FIRST_WITH_UNBACKED or name in _READ_OUTSIDE:
+            setting = SettingChange(DYNAMO, name, value == "True")
+            line = f"{DYNAMO}.{name} = {value}"
+            yield ProgramChange("configuration", line, risk, settings=(setting,))
+        else:
+            yield make_variable_change(OVERRIDES, f">=0:{name}={value}", risk)

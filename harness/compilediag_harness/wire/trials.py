@@ -18,7 +18,8 @@ class SettingChange:
     module: str
     """"torch._dynamo.config", "torch.compiler.config", "torch.fx.experimental._config"."""
     name: str
-    value: bool | int | float | str | None
+    value: bool | int | float | str | tuple[str, ...] | None
+    """A tuple: dotted names of functions, for options that hold a set of them."""
 
     @property
     def label(self) -> str:
