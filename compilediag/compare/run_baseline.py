@@ -122,6 +122,17 @@ class KnownFrame(Known, frozen=True):
     key: FrameKey
     count: Count = field(name="compiles")
     recompiles: Count = 0  #: Of these; the others are first ones, of another epoch or process.
+    #: First and last size of each range that its cache entries accept, by dimensions.
+    accepts: Mapping[str, tuple[tuple[int, int], ...]] = EMPTY
+
+    def find_narrowed(self, before: KnownFrame) -> list[str]:
+        """Find dimensions of which it accepts less than before, of those known both times."""
+        return [
+            name
+            for name, ranges in before.accepts.items()
+            if name in self.accepts
+            if not all(any(a <= c and d <= b for a, b in self.accepts[name]) for c, d in ranges)
+        ]
 
 
 class KnownFallback(Known, frozen=True):
@@ -200,6 +211,7 @@ def build_run_baseline(
     causes, breaks = _group_causes(receipt, counted), _group_breaks(receipt, counted)
     frames = _sum_frames(receipt, counted)
     events = receipt.compile.events
+    accepted = _collect_accepted(receipt)
     again = Counter(build_frame_key(event.frame) for event in events if event.kind == "recompile")
     baseline = ConfigBaseline(
         name=name or receipt.header.configuration.name,
@@ -209,7 +221,10 @@ def build_run_baseline(
         else {count: getattr(receipt.compile, count) for count in COUNTS},
         causes=tuple(KnownCause(key, len(recompiles)) for key, recompiles in causes.items()),
         breaks=tuple(KnownBreak(key, len(sites)) for key, sites in breaks.items()),
-        frames=tuple(KnownFrame(key, total.compiles, again[key]) for key, total in frames.items()),
+        frames=tuple(
+            KnownFrame(key, total.compiles, again[key], accepted.get(key, {}))
+            for key, total in frames.items()
+        ),
         fallbacks=tuple(KnownFallback(key) for key, total in frames.items() if total.ran_eager),
         recordings=receipt.cudagraph.recordings if receipt.cudagraph is not None else None,
         torch=get_torch_release(receipt),
@@ -235,6 +250,15 @@ def is_own(file: str | None) -> bool:
     if file is None:
         return True
     return not file.startswith(("site-packages/", "python/")) and classify_ownership(file) == "user"
+
+
+def _collect_accepted(receipt: Receipt) -> dict[FrameKey, dict[str, tuple[tuple[int, int], ...]]]:
+    """Collect the ranges of sizes that each frame accepts; a single size is that of the data."""
+    accepted: dict[FrameKey, dict[str, tuple[tuple[int, int], ...]]] = {}
+    for its in receipt.compile.accepted_sizes:
+        ranges = tuple(span for span in its.spans if span[0] < span[1])
+        accepted.setdefault(build_frame_key(its.frame), {})[" and ".join(its.dimensions)] = ranges
+    return accepted
 
 
 def _make_file_filter(receipt: Receipt, *, own_code_only: bool) -> FileFilter:

@@ -42,6 +42,8 @@ from compilediag.pytest_plugin.settings import (
 )
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.watch import WatchResult, watch
+from compilediag.views.graphs import list_served
+from compilediag.views.style import RenderOptions
 from compilediag_harness.torch_internals.torch_calls import get_stance
 
 
@@ -205,6 +207,8 @@ class WatchedTest:
             properties.append((COUNTED, run.receipt.verdict))
             counts = ((name, part.get_count(name)) for name in COUNTS)
             properties += [(f"compilediag.{name}", n) for name, n in counts if n is not None]
+            if serves := list_served(run.receipt, RenderOptions()):
+                properties.append(("compilediag.serves", "\n".join(serves)))
             if self._improvements:
                 properties.append(("compilediag.improvements", self._improvements))
             properties.append(("compilediag.judged", "failed" if problems else "passed"))

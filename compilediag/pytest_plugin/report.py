@@ -94,6 +94,8 @@ def write_summary(terminal: Any, reports: Sequence[Any]) -> None:
     told = compiled if terminal.verbosity > 0 else dict(filter(_is_worth_a_line, compiled.items()))
     for nodeid, properties in told.items():
         terminal.line(format_line(nodeid, properties))
+        for sentence in properties.get("compilediag.serves", "").splitlines():
+            terminal.line(f"  serves: {clean(sentence, limit=1000)}")
     if len(compiled) > len(told):
         more = pluralize(len(compiled) - len(told), "watched test")
         terminal.line(f"{more} compiled and did not recompile, break or change (-v lists them)")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import get_args
 
 from compilediag.diagnosis.causes.run_causes import BlamedCause
+from compilediag.diagnosis.figures.accepted_sizes import list_accepted_sizes
 from compilediag.diagnosis.figures.compile_costs import (
     build_guards_section,
     build_seconds_section,
@@ -85,6 +86,7 @@ def build_compile_section(timeline: Timeline, diagnosis: Diagnosis) -> CompileSe
             )
             for frame in frames
         ),
+        accepted_sizes=list_accepted_sizes(timeline),
     )
 
 

@@ -160,6 +160,7 @@ class Timeline:
     guarded_sizes: tuple[wire.SizesGuarded, ...] = _collect_every(wire.SizesGuarded)
     guard_sets: tuple[wire.GuardsEvaluated, ...] = _collect_every(wire.GuardsEvaluated)
     warm_calls: tuple[TimedWarmCalls, ...] = _collect(wire.WarmCallsTimed, collect_warm_calls)
+    guarded_inputs: tuple[wire.InputsGuarded, ...] = _collect_every(wire.InputsGuarded)
     compile_memory: tuple[CompileGrowth, ...] = _collect(
         wire.CompileMemoryRead, collect_compile_memory
     )

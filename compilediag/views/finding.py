@@ -18,7 +18,7 @@ from compilediag.views.findings import (
     build_card,
 )
 from compilediag.views.format import format_more, format_seconds, pluralize
-from compilediag.views.graphs import render_restart
+from compilediag.views.graphs import MAX_FRAMES, list_served, render_restart
 from compilediag.views.place import format_frame
 from compilediag.views.style import RenderOptions
 from compilediag.views.terminal import render_card
@@ -84,6 +84,10 @@ def render_finding(
     if causes:
         others = _render_other_causes(finding, compiles, options, MAX_OTHERS if whole else 3)
         lines += others
+    served = list_served(receipt, options, {event.frame for event in compiles})
+    listed = served if whole else served[:MAX_FRAMES]
+    lines += [line for text in listed for line in options.wrap(text, "  ", "    ")]
+    lines += format_more(len(served) - len(listed), f": compilediag explain {number} --all")
     lines += [""] if compiles else []
     for label, value in facts:
         lines += options.wrap(value, f"  {pad(label, width)}")

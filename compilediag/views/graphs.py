@@ -1,22 +1,36 @@
-"""Sentences on compiled graphs: what a limit hid, why a frame was traced again."""
+"""Sentences on compiled graphs: what a frame's serve, what a limit hid, why it was traced again."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
-from compilediag.receipt.schema.compiles import CompileEvent
+from compilediag.diagnosis.codes import SIZES
+from compilediag.receipt.schema.compiles import AcceptedSizes, CompileEvent, RefusedSize
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.views.format import format_seconds, join_words
+from compilediag.receipt.schema.record import FrameName
+from compilediag.views.format import format_more, format_seconds, join_words
 from compilediag.views.lookups import format_target
+from compilediag.views.place import name_frames
 from compilediag.views.style import RenderOptions
 
-MAX_NAMED = 3
-"""Reasons in one sentence."""
+MAX_FRAMES, MAX_LINES, MAX_NAMED = 5, 2, 3
+"""Frames on a screen, lines of each, and dimensions, spans of sizes or reasons in one sentence."""
 
 
-def render_limit(receipt: Receipt, options: RenderOptions) -> list[str]:
-    """Render what the recompile limit hid, or what showed since it was lifted."""
+def render_graphs(receipt: Receipt, options: RenderOptions, *, complete: bool) -> list[str]:
+    """Render a line for each frame whose sizes are known, on a screen for the first ones, and what
+    a limit hid, or showed since it was lifted."""
+    # What is left of a function behind a graph break comes last.
+    sentences = sorted(list_served(receipt, options), key=lambda text: "(resumed)" in text)
+    shown = sentences if complete else sentences[:MAX_FRAMES]
     lines = list[str]()
+    for text in shown:
+        wrapped = options.wrap(text, "  ", "    ")
+        if len(wrapped) > MAX_LINES and not complete:
+            last = f"{wrapped[MAX_LINES - 1]} {options.ellipsis}"
+            wrapped[MAX_LINES - 1 :] = [options.truncate(last, options.width)]
+        lines += wrapped
+    lines += format_more(len(sentences) - len(shown), ": compilediag show --all")
     if receipt.compile.recompile_limit_hits:
         target = options.clean(format_target(receipt), 200)
         unseen = f"what changes once the limit is hit: compilediag run --past-limit {target}"
@@ -25,6 +39,68 @@ def render_limit(receipt: Receipt, options: RenderOptions) -> list[str]:
         lifted = "for this run alone; by itself torch runs a frame over the limit eager"
         lines += options.wrap_warning(lifted, "recompile limit lifted: ")
     return lines
+
+
+def list_served(
+    receipt: Receipt, options: RenderOptions, only: Container[FrameName] | None = None
+) -> list[str]:
+    """List a sentence for each frame, or for those given, of which it is known what it serves."""
+    eager = {detail.frame for detail in receipt.compile.frames_detail if detail.ran_eager}
+    frames: dict[FrameName, list[str]] = {}
+    for sizes in receipt.compile.accepted_sizes:
+        if only is None or sizes.frame in only:
+            does = "runs eager" if sizes.frame in eager else "compiles again"
+            frames.setdefault(sizes.frame, []).append(_describe_sizes(sizes, does, options))
+    # Graphs of another mode, or of other arguments, may serve other sizes.
+    apart = {row.frame for row in receipt.compile.varied if row.rule not in SIZES}
+    return [
+        name
+        + (", called as it was last," if frame in apart else "")
+        + f" serves {'; '.join(dict.fromkeys(frames[frame]))}"
+        for frame, name in name_frames(frames, options, 30).items()
+    ]
+
+
+def _describe_sizes(sizes: AcceptedSizes, does: str, options: RenderOptions) -> str:
+    """Describe sizes: "x.shape[0] 2–15, and compiles again for 1 and 16 or more"."""
+    named = _join([options.clean(name, 60) for name in sizes.dimensions])
+    ends = (" or more" if last >= sizes.largest else f"–{last:,}" for _, last in sizes.spans)
+    pairs = zip(sizes.spans, ends, strict=True)
+    served = _join([f"{first:,}{end if first < last else ''}" for (first, last), end in pairs])
+    (first, last), *others = sizes.spans
+    if others or first == last:
+        return f"{named} {served}, and {does} for any other up to {sizes.largest:,}"
+    parts = _describe_parts(sizes, options)
+    refused = {0: [], 1: [], 2: ["1"]}.get(first, [f"less than {first:,}"])
+    refused += [f"{last + 1:,} or more"] if last < sizes.largest else []
+    if not refused:
+        return f"any {named}{parts}"
+    why = f" ({reason})" if (reason := _format_reason(sizes.refused, options)) else ""
+    return f"{named} {served}{parts}, and {does} for {_join(refused)}{why}"
+
+
+def _describe_parts(sizes: AcceptedSizes, options: RenderOptions) -> str:
+    """Describe how many graphs the sizes need: " in 2 graphs (split at 16: conv needs …)"."""
+    if not sizes.splits:
+        return ""
+    at = _join([f"{size:,}" for size, _ in sizes.splits])
+    reason = _format_reason(sizes.splits[0][1], options) if len(sizes.splits) == 1 else ""
+    why = f": {reason}" if reason else ""
+    return f" in {len(sizes.splits) + 1} graphs (split at {at}{why})"
+
+
+def _format_reason(limit: RefusedSize | None, options: RenderOptions) -> str:
+    if limit is None:
+        return ""
+    why = f"torch's {options.clean(limit.needed_by, 60)} needs " if limit.needed_by else ""
+    at = f", {options.format_place(limit.place.file, limit.place.line)}" if limit.place else ""
+    return f"{why}{options.clean(limit.condition, 80)}{at}"
+
+
+def _join(parts: Sequence[str]) -> str:
+    more = len(parts) - MAX_NAMED
+    parts = [*parts[:MAX_NAMED], *([f"{more:,} more"] if more > 0 else [])]
+    return join_words(parts)
 
 
 def render_restart(event: CompileEvent, options: RenderOptions, indent: str) -> list[str]:
@@ -41,9 +117,3 @@ def render_restart(event: CompileEvent, options: RenderOptions, indent: str) -> 
     floats = f": torch took {_join(named)} for a symbolic float at first" if named else ""
     text = f"traced again, {format_seconds(event.restarted_s)}: {_join(reasons)}{floats}"
     return options.wrap(text, indent, indent + "  ")
-
-
-def _join(parts: Sequence[str]) -> str:
-    more = len(parts) - MAX_NAMED
-    parts = [*parts[:MAX_NAMED], *([f"{more:,} more"] if more > 0 else [])]
-    return join_words(parts)

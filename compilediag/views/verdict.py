@@ -11,7 +11,7 @@ from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views.findings import build_card, join_exports
 from compilediag.views.format import join_words, pluralize
-from compilediag.views.graphs import render_limit
+from compilediag.views.graphs import render_graphs
 from compilediag.views.headline import (
     build_headline,
     describe_ending,
@@ -83,9 +83,9 @@ def render(
     # The findings, as many as fit; then how to see the others. With `complete` all of them, and the
     # last lines that a failed program printed.
     table = render_lines(build_varied(receipt, options, complete=complete), options)
-    limit = render_limit(receipt, options)
+    graphs = render_graphs(receipt, options, complete=complete)
     head += ["", *table] if table else []
-    head += ["", *limit] if limit else []
+    head += ["", *graphs] if graphs else []
     room = SCREEN_LINES - len(head) - len(tail) - 2
     chosen = main + (followers + informed if complete else [])
     body: list[str] = []

@@ -9,6 +9,7 @@ from gate_receipts import again, branch, eager, first, receipt
 from msgspec.structs import replace
 from timelines import PACKAGE_FILE, TORCH_FILE
 
+from compilediag.compare.gate.baseline import Baseline, format_lock, parse_lock
 from compilediag.compare.gate.judge import judge, record_baseline
 from compilediag.compare.gate.judgement import Judgement
 from compilediag.compare.gate.limits import NAMES, SECONDS, parse_limits
@@ -172,6 +173,31 @@ def test_recordings() -> None:
     assert not missing.judged
     assert "this run did not measure them" in missing.failures[0].message
     assert "recordings (2) are not in the baseline" in against(CLEAN, recordings(2)).notices[0]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ([[2, 4096]], [[2, 15]], "forward accepts fewer sizes of x.shape[0]"),
+        ([[2, 4096]], [[8, 8]], "than in the baseline"),
+        ([[2, 15]], [[2, 4096]], None),  # more
+        ([[2, 15]], None, None),  # not known
+        ([[8, 8]], [[9, 9]], None),  # a single size is that of the data
+        ([[2, 8], [10, 12]], [[1, 20]], None),
+    ],
+)
+def test_graphs_that_accept_less(before: Any, after: Any, said: str | None) -> None:
+    """A graph that accepts less than before fails, also from the text of the baseline."""
+
+    def accepts(spans: Any) -> Receipt:
+        sizes = {"dimensions": ["x.shape[0]"], "size": 8, "spans": spans, "largest": 4096}
+        frame = {"function": "forward", "file": "app.py", "line": 10}
+        accepted = [{"frame": frame, "compile_id": "0/1", **sizes}] if spans else []
+        return receipt(change=lambda raw: raw["compile"].update(accepted_sizes=accepted))
+
+    written = parse_lock(format_lock(Baseline((known(accepts(before)),))))
+    found = against(written.configurations[0], accepts(after))
+    assert [said in item.message for item in found.failures] == ([True] if said else [])
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ from compilediag.compare.gate.judgement import (
     build_frame_issue,
     build_improvement,
     build_issue,
+    build_narrowed_issue,
     describe_entry,
     pluralize,
 )
@@ -100,6 +101,12 @@ def compare_with_baseline(
         )
     else:
         worse += frames
+    worse += [
+        build_narrowed_issue(run, change.after, name)
+        for key, change in changes.frames.items()
+        if change.before is not None and change.after is not None and _is_judged(key.file, run)
+        for name in change.after.find_narrowed(change.before)
+    ]
     if not run.own_code_only:
         had, has = baseline.recordings, run.baseline.recordings
         if had is not None and has is not None and has > had:

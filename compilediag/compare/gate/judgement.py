@@ -33,7 +33,7 @@ Kind = Literal[
     "cause",  # a cause that the baseline does not have, or that is met more often
     "break",  # a graph-break site
     "fallback",  # a frame that torch runs eager
-    "frame",  # a frame that is compiled more often without a recompile
+    "frame",  # a frame that accepts fewer sizes, or is compiled more often without a recompile
     "recording",  # CUDA-graph recordings
     "unproved",  # a finding for which no change is proved, where that is demanded
     "not_judged",  # blind, torn, another configuration or none: cannot be judged, which is no pass
@@ -215,6 +215,13 @@ def build_frame_issue(run: RunBaseline, known: KnownFrame, before: int) -> Issue
         function=function,
         call=find_leading_call(total),
     )
+
+
+def build_narrowed_issue(run: RunBaseline, known: KnownFrame, name: str) -> Issue:
+    """Build that of a frame whose graphs accept fewer sizes of dimensions than they did."""
+    issue = replace(build_frame_issue(run, known, 0), before=None, after=None, detail=name)
+    message = f"{known.key.function} accepts fewer sizes of {name} than in the baseline"
+    return replace(issue, rule="accepted_sizes", message=message)
 
 
 def build_finding_issue(receipt: Receipt, finding: FindingRecord) -> Issue:

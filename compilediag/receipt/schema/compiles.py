@@ -337,6 +337,32 @@ class Headroom(Record, frozen=True, kw_only=True):
     limit: int | None  #: recompile_limit in force.
 
 
+class RefusedSize(Record, frozen=True, kw_only=True):
+    """A condition that refuses a size just outside of those that are accepted."""
+
+    condition: str  #: The condition, which is false of it.
+    place: Place | None  #: The line whose tracing needed it; null where torch needed it later.
+    #: The operation of torch that needed it, such as conv; null where the line itself did.
+    needed_by: str | None
+
+
+class AcceptedSizes(Record, frozen=True, kw_only=True):
+    """Sizes of dimensions, varied together, that the cache entries of a frame accept by their
+    guards, in a call that is otherwise like the one it was compiled for last. Others make torch
+    compile again, or run eager over the limit."""
+
+    frame: FrameName  #: The frame.
+    compile_id: str  #: torch's id of its last compile.
+    dimensions: tuple[str, ...]  #: Those that varied, or whose size is not fixed: x.shape[0].
+    size: int  #: Theirs in that call.
+    spans: tuple[tuple[int, int], ...]  #: First and last size that is accepted: [2, 15].
+    largest: int  #: Of larger sizes nothing is known; a span that ends here may go on.
+    #: Why the span in which `size` is ends above, or where it goes on there, below.
+    refused: RefusedSize | None = None
+    #: Sizes inside of that span from which it takes another entry, and why the one before ends.
+    splits: tuple[tuple[int, RefusedSize | None], ...] = ()
+
+
 class FrameDetail(Record, frozen=True, kw_only=True):
     """One frame over all its compiles."""
 
@@ -389,6 +415,8 @@ class CompileSection(Counts, frozen=True, kw_only=True):
     events: tuple[CompileEvent, ...] = ()
     breaks: tuple[GraphBreak, ...] = ()  #: Graph breaks by place.
     frames_detail: tuple[FrameDetail, ...] = ()  #: Every frame that was attempted.
+    #: Sizes that the cache entries of a frame accept, of 40 frames.
+    accepted_sizes: tuple[AcceptedSizes, ...] = ()
 
 
 SETTING = "dynamic_source"

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.collectors import warm_calls
+from compilediag_harness.collectors import guarded_inputs, warm_calls
 from compilediag_harness.collectors.caches import CacheCollector
 from compilediag_harness.collectors.compiles import CompileCollector, SizeGuardCollector
 from compilediag_harness.collectors.cudagraphs import CudagraphCollector
@@ -211,6 +211,7 @@ class CollectorSet:
             self._lost_effects.report(compile_id)
             if self._write_tracer is not None:
                 self._write_tracer.watch_guards(code, compile_id, scope, guards)
+            guarded_inputs.record_inputs(session, compile_id, scope, manager)
             spent = warm_calls.evaluate_guards(session, compile_id, scope, guards, manager)
             self._compiles.leave_out(compile_id, spent)
 

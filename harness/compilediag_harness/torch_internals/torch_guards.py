@@ -198,6 +198,14 @@ def iterate_leaves(entry: Any, sizes: Mapping[str, int]) -> Iterator[Leaf]:
         yield Leaf("", "SHAPE", None, condition)
 
 
+def iterate_tensor_guards(manager: Any) -> Iterator[tuple[str, str]]:
+    """Iterate over the guards on tensors of a compile: the source, and the guard as printed."""
+    for managed, _ in _iterate_managers(getattr(manager, "root", None)):
+        for leaf in managed.get_leaf_guards():
+            if type(leaf).__name__ == "TENSOR_MATCH":
+                yield managed.get_source(), leaf.verbose_code_parts()[0]
+
+
 def list_size_conditions(manager: Any) -> list[str]:
     """List the conditions on symbolic sizes of a compile, with torch's comments."""
     leaves = _list_epilogue(getattr(manager, "root", None))
@@ -299,6 +307,11 @@ def read_tensor_metadata(tensor: Any) -> tuple[Any, ...]:
         return (tensor.requires_grad,)
     known = (tensor.requires_grad, tensor.dtype, tensor.shape, tensor.device)
     return (*known, tensor.stride()) if tensor.layout is torch.strided else known
+
+
+def read_layout(tensor: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Read the shape and strides of a tensor; None of what is none, or has no strides."""
+    return _read_directly(lambda below: (tuple(below.shape), tuple(below.stride())), tensor)
 
 
 class TensorMemory(NamedTuple):

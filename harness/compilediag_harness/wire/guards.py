@@ -195,6 +195,26 @@ class SizesGuarded(AttemptEvent):
     """Later conditions beyond those in `guards`."""
 
 
+@dataclass(frozen=True, slots=True)
+class TensorGuard:
+    """A guard on a tensor that a compiled frame was given, and the layout of that one."""
+
+    source: str
+    required: str
+    """The guard's text up to sizes: type, dispatch keys, dtype, device and requires_grad."""
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+@event
+class InputsGuarded(AttemptEvent):
+    """The guards of one compile on the tensors that the frame was given."""
+
+    tensors: tuple[TensorGuard, ...]
+    conditions: tuple[str, ...]
+    """All on their sizes and strides in Python, those that allow one value alone included."""
+
+
 @event
 class HazardsChecked(StepEvent):
     """After a step in which something compiled, guards already false were looked for."""
