@@ -32,7 +32,6 @@ from compilediag.diagnosis.figures.recorded import (
     are_logged_losses_finite,
     build_ablations_section,
     build_loops_section,
-    build_profiles_section,
     build_tracked_section,
     describe_unlisted_runs,
     get_logged_counts,
@@ -168,7 +167,6 @@ def _build_unredacted(
         invocations=build_invocations_section(timeline),
         shapes=build_shapes_section(timeline),
         pipeline=build_loops_section(timeline),
-        profiles=build_profiles_section(timeline),
         ranks=build_ranks_section(
             timeline, diagnosis.causes, find_expected_ranks(timeline, run), run.ranks
         ),

@@ -184,7 +184,6 @@ class Timeline:
     fixed_shapes: tuple[FixedShapeRun, ...] = _collect(wire.FixedShapeUsed, collect_fixed_shapes)
     cudagraphs: tuple[CudagraphRun, ...] = _collect(wire.CudagraphsRan, collect_cudagraphs)
     """Of the processes that recorded anything about CUDA graphs."""
-    profiles: tuple[wire.ProfileEnded, ...] = _collect_every(wire.ProfileEnded)
     partial_phases: tuple[PartialPhase, ...] = _collect(wire.StepsEnded, collect_partial_phases)
     device_steps: tuple[DeviceStep, ...] = _collect(wire.DeviceStepsTimed, collect_device_steps)
     """Fewer than `steps`: those whose events the device had passed."""

@@ -245,12 +245,6 @@ def start(run_dir: str) -> Attached:
     if current is not None:
         return current
     current = attached = Attached(run_dir)
-    # The options are decoded when torch is imported, which takes `json`; a quote inside a string of
-    # JSON has a backslash before it, so that this is the key.
-    if '"profile_dir":' in os.environ.get("COMPILEDIAG_OPTIONS", ""):
-        from compilediag_harness.collectors import signals
-
-        signals.arm()  # now, for a signal before torch is there would end the program
     if plan := os.environ.get("COMPILEDIAG_TRIAL"):
         attached.begin_trial(plan)
     atexit.register(attached.finish)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
 from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,6 @@ from compilediag_harness.collectors.recompile_risks import (
 )
 from compilediag_harness.collectors.recompiles import RecompileCollector
 from compilediag_harness.collectors.served_entries import ServedEntries
-from compilediag_harness.collectors.signals import InterruptWatch
 from compilediag_harness.collectors.syncs import SyncCollector
 from compilediag_harness.collectors.warm_calls import WarmCalls
 from compilediag_harness.torch_internals import (
@@ -86,10 +84,6 @@ class CollectorSet:
         self._lost_effects = LostEffectCollector(session)
         self.syncs = SyncCollector(session, torch)
         self.logs = LogCollector(session, session.text_log)
-        self._interrupts: InterruptWatch | None = None
-        if session.text_log is not None:  # of a run, which passes Ctrl-C on
-            folder = os.path.dirname(os.path.abspath(torch.__file__))
-            self._interrupts = InterruptWatch(session, folder)
         self._caches = CacheCollector(session)
         self._memory = DeviceMemory(session, torch_api.read_device_memory)
         self._served = ServedEntries(session)
@@ -217,8 +211,6 @@ class CollectorSet:
 
     def _handle_step_end(self, step: int, compiled: bool) -> None:
         self.syncs.handle_step_end(step, compiled)
-        if self._interrupts is not None:
-            self._interrupts.check_interrupt()
         self._recompile_risks.handle_step_end(step, compiled)
         self._unguarded_changes.handle_step_end(step, compiled)
         self.syncs.handle_step_begin(step + 1)
@@ -247,8 +239,6 @@ class CollectorSet:
     def handle_fork(self) -> None:
         """This process is a fork: what was counted before was counted in its parent."""
         self.syncs.handle_fork()
-        if self._interrupts is not None:
-            self._interrupts.uninstall()
         if self._write_tracer is not None:
             self._write_tracer.stop_in_child()
         self._counted_before = self._read_totals()
@@ -271,7 +261,7 @@ class CollectorSet:
         self._session.step_listeners.clear()
         torch_compiles.forget_metrics_rows(self._compiles.record_row)
         self.logs.close()
-        for watcher in (self._interrupts, self.syncs, self._cudagraphs, self._write_tracer):
+        for watcher in (self.syncs, self._cudagraphs, self._write_tracer):
             if watcher is not None:
                 watcher.uninstall()
         self._warm_calls.uninstall()

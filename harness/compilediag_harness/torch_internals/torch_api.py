@@ -115,12 +115,6 @@ def read_device_memory() -> dict[int, dict[str, Any]]:
     }
 
 
-def is_profiler_enabled() -> bool:
-    """True if a profiler runs in this thread already; False where that is not known."""
-    enabled = lookup(get_imported("torch._C"), "_autograd._profiler_enabled")
-    return bool(enabled()) if enabled is not None else False
-
-
 SERIALIZATION = "torch.serialization"
 DISTRIBUTED_SAVER = "torch.distributed.checkpoint.state_dict_saver"
 

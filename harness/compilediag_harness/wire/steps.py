@@ -218,14 +218,3 @@ class DeviceMemoryRead(StepEvent):
     """Highest values since the program last reset them; without the pools."""
     counts: dict[str, int]
     """"num_alloc_retries", "num_ooms", "num_device_alloc"..."""
-
-
-@event
-class ProfileEnded(Event):
-    """A window of torch.profiler that a signal requested has ended, or did not begin."""
-
-    first_step: int
-    last_step: int
-    file: str | None
-    """Name of the trace in the folder for artifacts; None where there is none."""
-    problem: str | None = None
