@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from compilediag._version import __version__
-from compilediag.diagnosis.figures.caches import build_cache_section, list_precompiled
+from compilediag.diagnosis.figures.caches import build_cache_section
 from compilediag.diagnosis.figures.devices import (
     build_cudagraph_section,
     build_memory_section,
@@ -159,7 +159,6 @@ def _build_unredacted(
         timings=list_timings(timeline),
         syncs=build_syncs_section(timeline),
         caches=build_cache_section(timeline),
-        precompiled=list_precompiled(timeline),
         goodput=time,
         memory=build_memory_section(timeline),
         cudagraph=build_cudagraph_section(timeline),

@@ -12,18 +12,15 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, TypeVar
 
-from compilediag.receipt.schema.compiles import CompileGrowth, Counts
+from compilediag.receipt.schema.compiles import Counts
 from compilediag.timeline.compiles import (
     Compile,
     CompileId,
-    Precompiled,
     ProcessCaches,
     Recompile,
     TimedWarmCalls,
     collect_caches,
-    collect_compile_memory,
     collect_compiles,
-    collect_precompiled,
     collect_warm_calls,
     select_rows,
 )
@@ -152,7 +149,6 @@ class Timeline:
     """Cache entries of frames that were compiled again, once each after each recompile."""
     breaks: tuple[BreakSite, ...] = ()
     caches: tuple[ProcessCaches, ...] = _declare(collect_caches)
-    precompiled: tuple[Precompiled, ...] = _declare(collect_precompiled)
     """Of the processes that looked into a compile cache, as far as that was recorded."""
     collectives: tuple[wire.CollectivesPlanned, ...] = _collect_every(wire.CollectivesPlanned)
     skipped: tuple[wire.FrameSkipped, ...] = _declare(collect_skipped)
@@ -161,9 +157,6 @@ class Timeline:
     guard_sets: tuple[wire.GuardsEvaluated, ...] = _collect_every(wire.GuardsEvaluated)
     warm_calls: tuple[TimedWarmCalls, ...] = _collect(wire.WarmCallsTimed, collect_warm_calls)
     guarded_inputs: tuple[wire.InputsGuarded, ...] = _collect_every(wire.InputsGuarded)
-    compile_memory: tuple[CompileGrowth, ...] = _collect(
-        wire.CompileMemoryRead, collect_compile_memory
-    )
     risk_checks: tuple[wire.HazardsChecked, ...] = _collect_last(
         wire.HazardsChecked, lambda event: event.frame
     )

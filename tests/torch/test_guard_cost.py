@@ -189,15 +189,6 @@ def test_eager_code_before_the_first_graph_is_not_timed() -> None:
     assert sum(count for item in timeline.warm_calls for _, count in item.runs) > 0
 
 
-def test_memory_is_read_around_each_compile() -> None:
-    """Nothing of the process is reset for it."""
-    timeline = seen_of(lambda: call(Tree()))
-    (found,) = timeline.compile_memory
-    (attempt,) = timeline.compiles
-    assert (found.process, found.epoch, found.compile_id) == attempt.id
-    assert found.peak_bytes is None or found.peak_bytes > 0
-
-
 def test_computed_once_it_is_one_guard() -> None:
     """Advice of CD621, and the page's table."""
     assert evaluated(Table()) - evaluated(Total()) >= 99

@@ -18,14 +18,12 @@ from typing import Any, NamedTuple
 from compilediag_harness.base.session import Session
 from compilediag_harness.blame import source_locations
 from compilediag_harness.blame.user_calls import find_user_call_or_thread
-from compilediag_harness.collectors.memory import Resident, read_resident
 from compilediag_harness.torch_internals import torch_compiles
 from compilediag_harness.torch_internals.torch_compiles import PhaseTimes
 from compilediag_harness.torch_internals.torch_names import get_imported
 from compilediag_harness.wire import (
     MAX_OPEN_ATTEMPTS,
     Compiled,
-    CompileMemoryRead,
     CompileStarted,
     DynamoReset,
     Location,
@@ -143,7 +141,7 @@ MIN_BLOCKS = 4
 """Fewer blocks save too little to be worth another way of compiling."""
 MIN_COMPILE_S = 1.0
 """Modules are looked at for compiles that took longer: counting takes a thousandth of that."""
-MAX_MODULES, MAX_VALUES, _MAX_OPEN = 20_000, 200, 256
+MAX_MODULES, MAX_VALUES = 20_000, 200
 _RECORDING = "CUDAGRAPH_RECORDING"
 _REASON_CHARS = 2048
 
@@ -174,9 +172,6 @@ class CompileCollector:
         self.phases = PhaseTimes()
         self._called_from: dict[str, tuple[UserCall | None, str]] = {}
         """The program's line that compiles in progress were called from, by compile id."""
-        self._before: dict[str, Resident] = {}
-        """Host memory when they began. Those that torch does not announce, because another is in
-        progress, have no record."""
         self.rows = 0
         self.phases_seen = False
         """Whether torch's timing reaches `phases`."""
@@ -194,9 +189,6 @@ class CompileCollector:
         caller = find_user_call_or_thread(session)
         if trigger != _RECORDING:  # which has no row
             self._called_from[compile_id] = caller
-            memory = read_resident()
-            if memory is not None and len(self._before) < _MAX_OPEN:
-                self._before[compile_id] = memory
         where = source_locations.get_location(compiled.code) if compiled is not None else None
         session.emit_in_step(CompileStarted, trigger, compile_id, session.epoch, where, *caller)
 
@@ -208,20 +200,7 @@ class CompileCollector:
         with session.catch_faults("metrics row"):
             # torch writes a row when a compile has ended: its size conditions are complete.
             self._sizes.report_attempt(str(getattr(metrics, "compile_id", None) or ""))
-            compiled = self._build_event(metrics)
-            session.emit(compiled)
-            before = self._before.pop(compiled.compile_id, None)
-            after = read_resident() if before is not None else None
-            if before is None or after is None:
-                return
-            session.emit_in_step(
-                CompileMemoryRead,
-                *(compiled.compile_id, session.epoch, compiled.forward),
-                before=before.now,
-                after=after.now,
-                peak_before=before.peak,
-                peak_after=after.peak,
-            )
+            session.emit(self._build_event(metrics))
 
     def record_specialized(self, compile_id: str, source: str) -> None:
         """torch traces a frame again with a float as a constant; never raises."""
@@ -233,7 +212,7 @@ class CompileCollector:
         # Invariant: a compile id is unique within an epoch only.
         session = self._session
         session.epoch += 1
-        for by_id in (self._called_from, self._before, self._own_s, self._specialized):
+        for by_id in (self._called_from, self._own_s, self._specialized):
             by_id.clear()
         session.emit_in_step(DynamoReset, session.epoch)
 

@@ -105,8 +105,7 @@ class CollectorSet:
         # (`Attachment.uninstall`), since two of them may wrap the same function.
         caches, logs, compiles, sizes = self._caches, self.logs, self._compiles, self._sizes
         safe, tracer = logs.catch_faults_in, self._write_tracer
-        loaded, written = (caches.record_load, caches.record_call), caches.record_write
-        unread = partial(self._session.record_fault, "precompiled code")
+        written = caches.record_write
         resumed = tracer and partial(torch_compiles.watch_compile_ends, tracer.resume_after_compile)
         return [
             *([(CONVERT_FRAME, self._lift_limit)] if self._session.options.past_limit else ()),
@@ -149,14 +148,8 @@ class CollectorSet:
             ),
             (torch_cudagraphs.TREES, self._watch_trees),
             (torch_caches.CODECACHE, caches.watch_graph_loads),
-            (torch_caches.CODECACHE, partial(torch_caches.watch_choices, caches.record_lookup)),
             (torch_caches.CODECACHE, partial(torch_caches.watch_writes, FX_GRAPH, written)),
             (torch_caches.AOT_CACHE, partial(torch_caches.watch_writes, AOT_AUTOGRAD, written)),
-            (torch_caches.STATS, partial(torch_caches.watch_counted_caches, caches.record_lookup)),
-            (torch_caches.PGO, partial(torch_caches.watch_profile_lookups, caches.record_lookup)),
-            (torch_caches.ARTIFACTS, partial(torch_caches.watch_artifacts, caches.record_lookup)),
-            (torch_caches.PACKAGE, partial(torch_caches.watch_packages, *loaded, unread)),
-            (torch_caches.AOT_COMPILE, partial(torch_caches.watch_loaded_functions, *loaded)),
         ]
 
     def _watch_metrics(self) -> Removers:

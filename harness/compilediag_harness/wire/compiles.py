@@ -143,21 +143,6 @@ class WarmCallsTimed(Event):
     runs: tuple[int, ...]
 
 
-@event
-class CompileMemoryRead(AttemptEvent):
-    """Host memory of this process around one compile, in bytes."""
-
-    forward: bool
-    before: int
-    """Resident when it began."""
-    after: int
-    """Resident when it ended."""
-    peak_before: int
-    """The most that was ever resident, when it began."""
-    peak_after: int
-    """The same when it ended: the peak of this compile where it is larger."""
-
-
 @dataclass(frozen=True, slots=True)
 class RepeatedBlocks:
     """Equal parts of a module: siblings of one class with the same parts and shapes."""
