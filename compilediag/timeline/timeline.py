@@ -44,16 +44,12 @@ from compilediag.timeline.frames import (
 from compilediag.timeline.invocations import (
     Calls,
     CallsOutside,
-    DeviceStep,
-    ModuleHook,
     PartialPhase,
     StanceCalls,
     Step,
     TimedCalls,
-    collect_device_steps,
     collect_disabled_calls,
     collect_held_states,
-    collect_hooks,
     collect_invocations,
     collect_partial_phases,
     collect_stance_calls,
@@ -178,12 +174,10 @@ class Timeline:
     cudagraphs: tuple[CudagraphRun, ...] = _collect(wire.CudagraphsRan, collect_cudagraphs)
     """Of the processes that recorded anything about CUDA graphs."""
     partial_phases: tuple[PartialPhase, ...] = _collect(wire.StepsEnded, collect_partial_phases)
-    device_steps: tuple[DeviceStep, ...] = _collect(wire.DeviceStepsTimed, collect_device_steps)
     """Fewer than `steps`: those whose events the device had passed."""
     disabled_calls: tuple[CallsOutside, ...] = _collect(
         wire.DisabledCallsEnded, collect_disabled_calls
     )
-    hooks: tuple[ModuleHook, ...] = _collect(wire.HooksFound, collect_hooks)
     syncs: tuple[SampledStep, ...] = _collect(wire.SyncsSampled, collect_samples)
     """Of the sampled steps only."""
     write_traces: tuple[wire.Witnessed, ...] = _collect_every(wire.Witnessed)

@@ -16,7 +16,7 @@ def make() -> tuple[StepClock, list[Event]]:
 def wait(clock: StepClock, began: float, ended: float) -> None:
     """The step waits for a batch."""
     clock.enter(DATA_WAIT, began)
-    clock.leave(DATA_WAIT, ended)
+    clock.phases.close(DATA_WAIT, ended)
 
 
 def end(clock: StepClock, *times: float, source: str | None = None) -> None:
@@ -40,9 +40,9 @@ def test_times_of_a_step() -> None:
     wait(clock, 12.0, 12.5)
     clock.enter(FORWARD, 12.5)
     clock.phases.add(SPANS, 12.5, 12.75)
-    clock.leave(FORWARD, 12.875)
+    clock.phases.close(FORWARD, 12.875)
     clock.enter(BACKWARD, 12.875)
-    clock.leave(BACKWARD, 13.0)
+    clock.phases.close(BACKWARD, 13.0)
     clock.phases.add(OPTIMIZER, 13.0, 13.25)
     clock.cut_step(14.0)
     end(clock, 15.0, source="optimizer")

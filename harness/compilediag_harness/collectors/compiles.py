@@ -234,7 +234,6 @@ class CompileCollector:
         # Our own analysis of a recompile lies within torch's times.
         seconds -= self._own_s.pop(compile_id, 0.0)
         compiled = torch_compiles.find_compiling_frame() if seconds >= MIN_COMPILE_S else None
-        timed = self.phases.take() if self.phases_seen else None
         reason = row.get("recompile_reason")
         restarts = row.get("restart_reasons") or ()
         # Children of a test have its variable too, and are no tests.
@@ -267,8 +266,7 @@ class CompileCollector:
             guard_eval_us=row.get("guard_latency_us"),
             cache_hits=count_cache_outcomes(row.get, "hit"),
             cache_misses=count_cache_outcomes(row.get, "miss"),
-            phases=None if timed is None else timed.own,
-            phase_spans=() if timed is None else timed.spans,
+            phases=self.phases.take() if self.phases_seen else None,
             restarted_s=row.get_seconds("dynamo_compile_time_before_restart_us"),
             blocks=None if compiled is None else find_repeated_blocks(compiled.values or {}),
             exported=torch_compiles.is_exporting(),

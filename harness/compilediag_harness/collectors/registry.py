@@ -216,7 +216,6 @@ class CollectorSet:
             ("last look", self._check_last),
             ("warm calls", self._warm_calls.finish),
             ("write tracing", self._write_tracer and self._write_tracer.finish),
-            ("hooks", self._unguarded_changes.report_hooks),
         ]
 
     def _check_last(self) -> None:

@@ -63,21 +63,6 @@ class DisabledCallsEnded(Event):
     longest_s: tuple[float, ...]
 
 
-@event
-class HooksFound(Event):
-    """The program's hooks on its compiled modules and their parameters, when the process ends;
-    tuples are parallel."""
-
-    kinds: tuple[str, ...]
-    """"forward_hook", "forward_pre_hook", "backward_hook", "backward_pre_hook", "tensor_hook",
-    "accumulate_grad_hook"."""
-    targets: tuple[str, ...]
-    """Path of the module or parameter below the compiled module."""
-    functions: tuple[Location, ...]
-    disabled: tuple[bool, ...]
-    """The hook is behind `torch.compiler.disable`: its calls are in `DisabledCallsEnded`."""
-
-
 @dataclass(frozen=True, slots=True)
 class PackedBuffer:
     """A buffer that one step filled with one value, and then wrote into."""
@@ -191,19 +176,6 @@ class SpansEnded(Event):
     steps: tuple[int, ...]
     starts_ns: tuple[int, ...]
     walls_ns: tuple[int, ...]
-
-
-@event
-class DeviceStepsTimed(Event):
-    """Device time of steps, known some time after they ended; tuples are parallel, in seconds."""
-
-    steps: tuple[int, ...]
-    step_s: tuple[float, ...]
-    forward_s: tuple[float | None, ...]
-    backward_s: tuple[float | None, ...]
-    """None where a step has no such phase."""
-    dropped: int = 0
-    """Steps since the last record whose events were never waited for."""
 
 
 @event
