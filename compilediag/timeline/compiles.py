@@ -194,8 +194,6 @@ class TimedWarmCalls:
     process: int
     function: wire.Location
     calls: int
-    before_graph_us: float | None
-    """Median; None where code that is not compiled runs before the first graph."""
     runs: tuple[tuple[wire.Location, int], ...]
     """How often the graph of each frame ran in all of them."""
 
@@ -206,10 +204,10 @@ def collect_warm_calls(process: int, events: Sequence[wire.WarmCallsTimed]) -> l
     runs: dict[int, list[tuple[wire.Location, int]]] = {}
     for caller, frame, count in zip(newest.callers, newest.frames, newest.runs, strict=False):
         runs.setdefault(caller, []).append((frame, count))
-    columns = zip(newest.functions, newest.calls, newest.before_graph_us, strict=False)
+    columns = zip(newest.functions, newest.calls, strict=False)
     return [
-        TimedWarmCalls(process, function, calls, before_us, tuple(runs.get(index, ())))
-        for index, (function, calls, before_us) in enumerate(columns)
+        TimedWarmCalls(process, function, calls, tuple(runs.get(index, ())))
+        for index, (function, calls) in enumerate(columns)
     ]
 
 

@@ -287,13 +287,7 @@ def _build_guard_tables(section: GuardsSection, options: RenderOptions) -> list[
         )
         for row in section.frames
     ]
-    known = [call for call in section.calls if call.before_graph_us is not None]
-    notes = [
-        f"{options.clean(call.callable, 70)}: {_format_us(call.before_graph_us)} from the call to "
-        f"its graph, guards included (median of {pluralize(call.calls, 'warm call')})"
-        for call in known[:MAX_ROWS]
-    ]
-    table = Table(head, rows, right=head[1:], shrink="frame", limit=MAX_ROWS, notes=notes)
+    table = Table(head, rows, right=head[1:], shrink="frame", limit=MAX_ROWS)
     return [Paragraph(sentence), table]
 
 

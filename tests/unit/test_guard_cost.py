@@ -37,7 +37,6 @@ def events(
     step_s: float = 0.002,
     calls: int = 1,
     runs: int = 1,
-    before_us: float | None = 320.0,
     more: Iterable[wire.Event] = (),
 ) -> list[wire.Event]:
     """Ten steps of two milliseconds after one that compiles; each calls the model so often, and
@@ -57,7 +56,7 @@ def events(
         order=(0,) * len(at),
         at=at,
     )
-    warm = wire.WarmCallsTimed(3.0, (MODEL,), (4,), (before_us,), (0,), (FRAME,), (4 * runs,))
+    warm = wire.WarmCallsTimed(3.0, (MODEL,), (4,), (0,), (FRAME,), (4 * runs,))
     ids = dict.fromkeys(item.compile_id for item in found)
     return [
         started(),
@@ -116,7 +115,7 @@ def test_what_was_not_measured_is_null() -> None:
     """An older record, and a trace, have none of it."""
     receipt = built([started(), torch_seen(), compiled("0/0", 0.5, 0, 0.4), ended()])
     assert receipt.compile.guards is None
-    receipt = built(events(guards(None), before_us=None))
+    receipt = built(events(guards(None)))
     assert receipt.compile.guards.us_per_step is None
     assert receipt.compile.guards.calls[0].before_graph_us is None
     assert receipt.compile.guards.frames[0].eval_us is None

@@ -94,7 +94,7 @@ class CollectorSet:
 
     def watch_steps(self) -> None:
         """Watch the end of each step from now on, after the listeners that measure it."""
-        self._warm_calls.install()  # the last at the begin of a call: none but torch's is in it
+        self._warm_calls.install()
         # Invariant: those that count run before `_handle_step_end`, which looks at the guards.
         self._session.step_listeners += [self._memory.handle_step_end, self._handle_step_end]
 

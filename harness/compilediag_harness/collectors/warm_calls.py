@@ -1,5 +1,5 @@
-"""The costs of a call besides its graph: the guards of each compile, evaluated a few times when
-they are built, and what lies before the first graph in some warm calls.
+"""What guards cost: those of each compile, evaluated a few times when they are built, and how often
+the graph of each frame runs in some warm calls.
 
 torch runs each graph behind `torch.compiler.disable`, so that the begin of one is a call that is
 watched anyway. After so many calls nothing is looked at any more.
@@ -13,10 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import median
-from types import FrameType
 from typing import Any
 
-from compilediag_harness.base.object_graph import iterate_frames
 from compilediag_harness.base.session import Session
 from compilediag_harness.blame import source_locations
 from compilediag_harness.collectors import invocations
@@ -82,10 +80,6 @@ class _Sample:
     function: Any
     attempts: int
     """Compiles of the process when it began."""
-    began_ns: int = 0
-    before_graph_ns: int | None = None
-    direct: bool = True
-    """Nothing but torch's own code lies between the call and the first graph."""
     graphs: list[Any] = field(default_factory=list[Any])
     """The code whose graph ran, each time."""
 
@@ -93,8 +87,6 @@ class _Sample:
 @dataclass(slots=True)
 class _Sum:
     calls: int = 0
-    before_us: list[float] = field(default_factory=list[float])
-    direct: bool = True
     runs: Counter[Location] = field(default_factory=Counter[Location])
 
 
@@ -103,7 +95,7 @@ class _ThreadState(threading.local):
 
 
 class WarmCalls:
-    """Times warm calls of compiled callables for one session: those that compile nothing."""
+    """Looks at warm calls of compiled callables for one session: those that compile nothing."""
 
     def __init__(self, session: Session, attempts: Callable[[], int]) -> None:
         """`attempts` counts the compiles of the process so far, begun or ended."""
@@ -142,12 +134,6 @@ class WarmCalls:
                     t=self._session.now(),
                     functions=tuple(self._sums),
                     calls=tuple(total.calls for total in self._sums.values()),
-                    before_graph_us=tuple(
-                        round(median(total.before_us), 3)
-                        if total.before_us and total.direct
-                        else None
-                        for total in self._sums.values()
-                    ),
                     callers=tuple(index for index, _, _ in rows),
                     frames=tuple(frame for _, frame, _ in rows),
                     runs=tuple(runs for _, _, runs in rows),
@@ -159,35 +145,24 @@ class WarmCalls:
             self._thread.sample = None
             return
         calls = torch_open_calls.this_thread.open
-        self._thread.sample = sample = _Sample(calls[-1].function, self._attempts())
-        # Invariant: the last thing before torch goes on: nothing of ours is in the time.
-        sample.began_ns = time.monotonic_ns()
+        self._thread.sample = _Sample(calls[-1].function, self._attempts())
 
     def _handle_disabled_begin(self, function: Any) -> None:
         sample = self._thread.sample
         if sample is None:
             return
-        now = time.monotonic_ns()
         try:
-            calls = torch_open_calls.this_thread.open
-            wrapper = calls[-1].frame
+            wrapper = torch_open_calls.this_thread.open[-1].frame
             ran = torch_calls.find_graph_code(wrapper, function)
-            if ran is None:  # one of torch's own, which come first, or the program's
-                file = getattr(getattr(function, "__code__", None), "co_filename", "")
-                own = not source_locations.is_library(file)
-                sample.direct = sample.direct and (sample.before_graph_ns is not None or not own)
-                return
-            if sample.before_graph_ns is None:
-                sample.before_graph_ns = now - sample.began_ns
-                sample.direct = sample.direct and _is_only_torch_between(wrapper, calls[0].frame)
-            sample.graphs.append(ran)
+            if ran is not None:  # else one of torch's own, which come first, or the program's
+                sample.graphs.append(ran)
         except Exception as error:
             self._thread.sample = None
             self._session.record_fault("begin of a graph", error)
 
     def _handle_call_end(self, key: int) -> None:
         sample, self._thread.sample = self._thread.sample, None
-        if sample is None or sample.before_graph_ns is None:
+        if sample is None or not sample.graphs:
             return
         if self._attempts() != sample.attempts:
             return  # it compiled something
@@ -198,23 +173,9 @@ class WarmCalls:
                 self._keys[key] += 1
                 total = self._sums.setdefault(where, _Sum())
                 total.calls += 1
-                total.before_us.append(sample.before_graph_ns / 1000)
-                total.direct = total.direct and sample.direct
                 total.runs.update(map(source_locations.get_location, sample.graphs))
                 done = self._left <= 0
             # After the block: `finish` reads what the block adds to.
             if done:
                 self.uninstall()
                 self.finish()
-
-
-def _is_only_torch_between(wrapper: FrameType, outermost: FrameType) -> bool:
-    """True if no code of the program's runs uncompiled between the two calls of torch's wrappers:
-    the compiled frame itself is `wrapper`'s caller."""
-    compiled = wrapper.f_back
-    for frame in iterate_frames(compiled and compiled.f_back):
-        if frame is outermost:
-            return True
-        if not source_locations.is_library(frame.f_code.co_filename):
-            return False
-    return False

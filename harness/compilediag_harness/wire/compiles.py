@@ -94,15 +94,12 @@ class GuardsEvaluated(AttemptEvent):
 
 @event
 class WarmCallsTimed(Event):
-    """Some outermost calls of compiled callables in which nothing compiled: what lies between the
-    call and the begin of its first graph, and how often each frame's graph ran in it. The newest
-    such record of a process holds those before it."""
+    """Some outermost calls of compiled callables in which nothing compiled: how often each frame's
+    graph ran in them. The newest such record of a process holds those before it."""
 
     functions: tuple[Location, ...]
     calls: tuple[int, ...]
     """Calls looked at; parallel to `functions`."""
-    before_graph_us: tuple[float | None, ...]
-    """Median microseconds; None where code that is not compiled runs before the first graph."""
     callers: tuple[int, ...]
     """With `frames` and `runs`: in the calls of which of `functions` the graph of which frame ran,
     and how often in all of them."""
