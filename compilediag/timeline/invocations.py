@@ -52,15 +52,6 @@ class CallsOutside:
     longest_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class PartialPhase:
-    """A phase of the steps that was measured in part."""
-
-    process: int
-    phase: str
-    missing: str
-
-
 def collect_steps(part: ProcessEvents) -> list[Step]:
     """Collect every step that ended, with the seconds that compiles took in it."""
     compile_s = defaultdict[int, float](float)
@@ -85,12 +76,6 @@ def collect_steps(part: ProcessEvents) -> list[Step]:
                 )
             )
     return made
-
-
-def collect_partial_phases(process: int, batches: Iterable[wire.StepsEnded]) -> list[PartialPhase]:
-    """Collect phases that were measured in part, each once."""
-    missing = {name: why for batch in batches for name, why in batch.partial.items()}
-    return [PartialPhase(process, name, why) for name, why in missing.items()]
 
 
 def collect_disabled_calls(

@@ -44,14 +44,12 @@ from compilediag.timeline.frames import (
 from compilediag.timeline.invocations import (
     Calls,
     CallsOutside,
-    PartialPhase,
     StanceCalls,
     Step,
     TimedCalls,
     collect_disabled_calls,
     collect_held_states,
     collect_invocations,
-    collect_partial_phases,
     collect_stance_calls,
     collect_steps,
     collect_timed_calls,
@@ -173,7 +171,6 @@ class Timeline:
     fixed_shapes: tuple[FixedShapeRun, ...] = _collect(wire.FixedShapeUsed, collect_fixed_shapes)
     cudagraphs: tuple[CudagraphRun, ...] = _collect(wire.CudagraphsRan, collect_cudagraphs)
     """Of the processes that recorded anything about CUDA graphs."""
-    partial_phases: tuple[PartialPhase, ...] = _collect(wire.StepsEnded, collect_partial_phases)
     """Fewer than `steps`: those whose events the device had passed."""
     disabled_calls: tuple[CallsOutside, ...] = _collect(
         wire.DisabledCallsEnded, collect_disabled_calls

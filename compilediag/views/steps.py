@@ -83,9 +83,6 @@ def _build_phase_table(phases: Phases, options: RenderOptions) -> Block:
             f"of {pluralize(phases.steps, 'step')}: the others are so brief that only their ends "
             "were recorded (COMPILEDIAG_EVERY_STEP=1 measures all)"
         )
-    for name, missing in phases.partial.items():
-        phase = options.clean(_LABELS.get(name, name), 40)
-        notes.append(f"{phase} is measured in part: {options.clean(missing)}")
     head = ("phase", "seconds", "share", "of it compiling")
     return Table(head, rows, right=head[1:], notes=notes)
 

@@ -19,7 +19,7 @@ from compilediag.rules import costs as guard_cost
 from compilediag.runs.watch import watch
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.base.session import Session
-from compilediag_harness.collectors import warm_calls
+from compilediag_harness.collectors import guards_in_use
 from compilediag_harness.torch_internals import torch_guards
 from compilediag_harness.wire import WarmCallsTimed
 
@@ -137,12 +137,11 @@ def test_graphs_of_warm_calls_are_counted() -> None:
     assert found.runs == ((attempt.frame, 2),)
 
 
-@pytest.mark.parametrize("under", ["get_location", "median"])
 def test_a_signal_handler_under_our_lock_may_call_compiled_code(
-    under: str, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     events, ran = list[Any](), list[Any]()
-    timed = warm_calls.WarmCalls(Session(events.append), lambda: 0)
+    timed = guards_in_use.WarmCalls(Session(events.append), lambda: 0)
     model, other = (torch.compile(Total(), backend="eager") for _ in range(2))
 
     def handle_signal(original: Any, given: Any) -> Any:
@@ -155,8 +154,8 @@ def test_a_signal_handler_under_our_lock_may_call_compiled_code(
         model(torch.ones(2, 4))
         timed.finish()
 
-    owner: Any = warm_calls if under == "median" else warm_calls.source_locations
-    monkeypatch.setattr(owner, under, partial(handle_signal, getattr(owner, under)))
+    owner: Any = guards_in_use.source_locations
+    monkeypatch.setattr(owner, "get_location", partial(handle_signal, owner.get_location))
     timed.install()
     thread = threading.Thread(target=use, daemon=True)
     thread.start()

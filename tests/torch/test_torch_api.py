@@ -320,24 +320,6 @@ def test_calls_of_disabled_functions_are_told_with_their_function():
     assert outside == ([] if silent else expected)
 
 
-def test_where_a_compiled_call_comes_from():
-    """The function, and the eager module around it if there is one."""
-    found = []
-    remove = torch_calls.watch_outermost_calls(
-        lambda key: found.append(torch_open_calls.find_call_origin())
-    )
-    inner = compiled(torch.nn.Linear(2, 2))
-
-    class Net(torch.nn.Module):
-        def forward(self, x):
-            return inner(x)
-
-    with listening(remove):
-        inner(torch.ones(2))
-        Net()(torch.ones(2))
-    assert [call.inside for call in found] == [None, "Net"]
-
-
 def test_runs_of_the_autograd_engine_are_told_in_pairs():
     """`backward` and `torch.autograd.grad`, when they return and when they raise; what `begin`
     answers comes back. torch is left as it was."""

@@ -5,10 +5,9 @@ from hypothesis import strategies as st
 
 from compilediag.timeline.invocations import (
     collect_disabled_calls,
-    collect_partial_phases,
 )
 from compilediag.timeline.process import unpack_batches
-from compilediag.timeline.timeline import CallsOutside, PartialPhase
+from compilediag.timeline.timeline import CallsOutside
 from compilediag_harness import wire
 from compilediag_harness.base.session import Session
 
@@ -93,12 +92,4 @@ def test_sums_of_calls_are_added_up() -> None:
         CallsOutside(0, HOOK, "forward", 5, 2.5, 0.75),
         CallsOutside(0, OTHER, "rest", 1, 4.0, 4.0),
         CallsOutside(0, HOOK, "rest", 1, 0.5, 0.5),
-    ]
-
-
-def test_partial_phases() -> None:
-    """What is missing of a phase is listed once."""
-    steps = wire.StepsEnded(1.0, 0, "call", (1.0,), (1.0,), partial={"forward": "only inside Net"})
-    assert collect_partial_phases(1, (steps, steps)) == [
-        PartialPhase(1, "forward", "only inside Net")
     ]

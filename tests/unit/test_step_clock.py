@@ -69,15 +69,6 @@ def test_what_was_not_observed_is_left_out() -> None:
     told = batch(events[0])
     assert told.data_wait == told.optimizer == told.spans == ()
     assert told.forward == told.backward == ()
-    assert told.partial == {}
-
-
-def test_a_phase_measured_in_part_says_so() -> None:
-    """What is missing goes with every batch from then on."""
-    clock, events = make()
-    clock.partial["forward"] = "only the compiled calls inside Net: the rest of it ran eagerly"
-    end(clock, 11.0, source="optimizer")
-    assert batch(events[0]).partial == clock.partial
 
 
 def test_another_thread_that_ends_the_steps_is_the_one_measured() -> None:

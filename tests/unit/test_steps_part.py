@@ -18,7 +18,6 @@ from compilediag.timeline.devices import SyncSite
 from compilediag.timeline.timeline import (
     CallsOutside,
     Compile,
-    PartialPhase,
     SampledStep,
     Step,
     Timeline,
@@ -66,13 +65,6 @@ def why(
     (spike,) = section(timeline, findings).spikes
     assert spike.step == 5
     return spike.why
-
-
-def test_partial_phases_say_what_is_missing() -> None:
-    """Of the lead process only."""
-    partial = (PartialPhase(0, "forward", "only inside Net"), PartialPhase(1, "forward", "other"))
-    timeline = Timeline(steps=(step(0),), partial_phases=partial)
-    assert section(timeline).phases.partial == {"forward": "only inside Net"}
 
 
 @pytest.mark.parametrize(

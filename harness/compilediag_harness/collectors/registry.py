@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.collectors import guarded_inputs, warm_calls
+from compilediag_harness.collectors import guards_in_use
 from compilediag_harness.collectors.caches import CacheCollector
 from compilediag_harness.collectors.compiles import CompileCollector, SizeGuardCollector
 from compilediag_harness.collectors.cudagraphs import CudagraphCollector
@@ -22,9 +22,7 @@ from compilediag_harness.collectors.recompile_risks import (
     UnguardedChangeCollector,
 )
 from compilediag_harness.collectors.recompiles import RecompileCollector
-from compilediag_harness.collectors.served_entries import ServedEntries
 from compilediag_harness.collectors.syncs import SyncCollector
-from compilediag_harness.collectors.warm_calls import WarmCalls
 from compilediag_harness.torch_internals import (
     torch_api,
     torch_caches,
@@ -86,8 +84,8 @@ class CollectorSet:
         self.logs = LogCollector(session, session.text_log)
         self._caches = CacheCollector(session)
         self._memory = DeviceMemory(session, torch_api.read_device_memory)
-        self._served = ServedEntries(session)
-        self._warm_calls = WarmCalls(session, lambda: self._compiles.rows)
+        self._served = guards_in_use.ServedEntries(session)
+        self._warm_calls = guards_in_use.WarmCalls(session, lambda: self._compiles.rows)
         self._cudagraphs: CudagraphCollector | None = None
         """None until torch's trees have been imported."""
         self._counted_before: dict[str, int] = {}
@@ -127,7 +125,6 @@ class CollectorSet:
             (CONVERT_FRAME, partial(torch_logs.watch_failed_frames, safe(logs.record_failure))),
             (CONVERT_FRAME, partial(torch_logs.watch_skipped_frames, safe(logs.record_skip))),
             (CONVERT_FRAME, partial(torch_logs.watch_recompile_limit, safe(logs.record_limit))),
-            (SYMBOLIC_CONVERT, partial(torch_compiles.watch_floats, compiles.record_specialized)),
             (SYMBOLIC_CONVERT, partial(torch_graphs.watch_draws, self._lost_effects.record)),
             (
                 torch_graphs.OUTPUT_GRAPH,
@@ -198,8 +195,8 @@ class CollectorSet:
             self._lost_effects.report(compile_id)
             if self._write_tracer is not None:
                 self._write_tracer.watch_guards(code, compile_id, scope, guards)
-            guarded_inputs.record_inputs(session, compile_id, scope, manager)
-            spent = warm_calls.evaluate_guards(session, compile_id, scope, guards, manager)
+            guards_in_use.record_inputs(session, compile_id, scope, manager)
+            spent = guards_in_use.evaluate_guards(session, compile_id, scope, guards, manager)
             self._compiles.leave_out(compile_id, spent)
 
     def _handle_step_end(self, step: int, compiled: bool) -> None:

@@ -43,8 +43,6 @@ class StepClock:
         self.began: float | None = None
         """When the step in progress began; None until the first one does."""
         self.phases = PhasesInProgress()
-        self.partial: dict[str, str] = {}
-        """Phases that are measured in part, each with what is missing."""
         self.thread = threading.get_ident()
         """The thread whose phases are measured: that which ends the steps."""
         self.sampling = True
@@ -187,7 +185,6 @@ class StepClock:
                     walls=walls if sampled else (),
                     began=None if sampled else session.convert_time(ends[0] - walls[0]),
                     measuring_s=self.measuring_s,
-                    partial=dict(self.partial),
                     noted=not sampled,
                     **phases,
                 )

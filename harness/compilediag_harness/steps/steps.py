@@ -247,7 +247,7 @@ def begin_call(key: int = 0) -> None:
             if mark:
                 source.begin_call(mark, at)
             if _callables is not None and source.clock.is_own_thread:
-                source.clock.enter(_callables.find_phase(key, source.clock), at)
+                source.clock.enter(_callables.find_phase(key), at)
         except Exception as error:
             source.clock.session.record_fault("compiled call", error)
     _stop_if_done()
@@ -261,7 +261,7 @@ def end_call(key: int = 0) -> None:
         try:
             here = _callables is not None and source.clock.is_own_thread
             if _callables is not None and here:
-                source.clock.phases.close(_callables.find_phase(key, source.clock), at)
+                source.clock.phases.close(_callables.find_phase(key), at)
             source.end_call(at)
             if here and source.source is CALL:
                 _handle_step_end(source, at, by_calls=True)

@@ -128,8 +128,6 @@ class StepsEnded(Event):
     backward: tuple[float, ...] = ()
     """Phases exclude each other: the seconds of a step's phases never exceed its wall seconds. An
     empty tuple is a phase that was not measured, never one of zero seconds."""
-    partial: dict[str, str] = field(default_factory=dict[str, str])
-    """Phases that are measured in part, each with what is missing."""
     noted: bool = False
     """Only the ends of these steps were noted: no calls of compiled callables are recorded, and no
     phases but `data_wait` and `spans`. Then `walls` is empty, each step beginning with the end of

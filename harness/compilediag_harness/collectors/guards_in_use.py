@@ -1,25 +1,71 @@
-"""What guards cost: those of each compile, evaluated a few times when they are built, and how often
-the graph of each frame runs in some warm calls.
+"""Guards in use: the tensors that those of each compile are on, what evaluating them costs, how
+often the graph of each frame runs in some warm calls, and which cache entries serve calls.
 
 torch runs each graph behind `torch.compiler.disable`, so that the begin of one is a call that is
-watched anyway. After so many calls nothing is looked at any more.
+watched anyway. After so many warm calls nothing is looked at any more; which entries serve is
+watched from a recompile until each entry of the frame has served a call since, and shows whether a
+value is a variant that the program comes back to.
 """
 
 from __future__ import annotations
 
+import re
 import threading
 import time
+import types
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
+from compilediag_harness.base.object_graph import WeakByIdentity
 from compilediag_harness.base.session import Session
 from compilediag_harness.blame import source_locations
+from compilediag_harness.blame.guard_sources import evaluate_source
 from compilediag_harness.collectors import invocations
+from compilediag_harness.collectors.false_guards import strip_comments
+from compilediag_harness.collectors.leaf_checks import TENSOR_CHECK
 from compilediag_harness.torch_internals import torch_calls, torch_guards, torch_open_calls
-from compilediag_harness.wire import GuardsEvaluated, Location, WarmCallsTimed, clip
+from compilediag_harness.wire import (
+    EntryServed,
+    GuardsEvaluated,
+    InputsGuarded,
+    Location,
+    TensorGuard,
+    WarmCallsTimed,
+    clip,
+)
+
+MAX_TENSORS, MAX_CONDITIONS, MAX_TEXT = 64, 512, 1024
+"""Of one compile; of one with more, or with a longer text, nothing is recorded."""
+
+_GIVEN = re.compile(r"L(\['\w+'\])(\[[^\[\]]+\])*")
+"""The source of a local variable, or of a member of one that is a container."""
+
+
+def record_inputs(
+    session: Session, compile_id: str, scope: Mapping[str, Any], manager: Any
+) -> None:
+    """Record the conditions on the tensors of a compile that just built its guards, as torch writes
+    them, with the locals it built them for: from these texts follows which other sizes its graph
+    serves. Nothing of the program's is stored."""
+    tensors: list[TensorGuard] = []
+    texts = [strip_comments(text) for text in torch_guards.list_size_conditions(manager)]
+    for source, text in torch_guards.iterate_tensor_guards(manager):
+        guard = TENSOR_CHECK.match(text) if _GIVEN.fullmatch(source) else None
+        tensor = None if guard is None else evaluate_source(source, {"L": scope})
+        layout = torch_guards.read_layout(tensor)
+        if guard is not None and layout is not None:
+            tensors.append(TensorGuard(source, text[: guard.start("size")], *layout))
+            for name in ("size", "stride"):
+                numbers = enumerate(guard[name].strip("[]").split(", "))
+                texts += [f"{source}.{name}()[{at}] == {n}" for at, n in numbers if n.isdigit()]
+    few = 0 < len(tensors) <= MAX_TENSORS and len(texts) <= MAX_CONDITIONS
+    if few and max(map(len, (*texts, *(its.source for its in tensors)))) <= MAX_TEXT:
+        session.emit_in_step(InputsGuarded, compile_id, session.epoch, tuple(tensors), tuple(texts))
+
 
 _EVALUATIONS = 9
 _BUDGET_NS = 2_000_000
@@ -179,3 +225,83 @@ class WarmCalls:
             if done:
                 self.uninstall()
                 self.finish()
+
+
+@dataclass(slots=True)
+class _Recompiled:
+    """One code object since it was compiled last."""
+
+    code: weakref.ref[types.CodeType]
+    newest: str
+    """The id of that compile."""
+    epoch: int
+    waiting: set[str] | None = None
+    """The entries that have served no call since; None until its own call runs."""
+
+
+class ServedEntries:
+    """Reports for one session which entries serve calls after each recompile."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._watched: dict[int, _Recompiled] = {}
+        """By the identity of the code object."""
+        self._entries = WeakByIdentity[types.CodeType, tuple[int, str]]()
+        """Of the code that torch made for an entry: the identity of the code that it was made of,
+        and the compile id."""
+        self._remove: Callable[[], None] | None = None
+
+    def watch(self, code: types.CodeType, compile_id: str) -> None:
+        """Watch the entries of `code`, which is being compiled again."""
+        self._watched[id(code)] = _Recompiled(weakref.ref(code), compile_id, self._session.epoch)
+        # What was of no watched code may be of this one.
+        self._entries = WeakByIdentity[types.CodeType, tuple[int, str]]()
+        if self._remove is None:
+            self._remove = torch_calls.watch_disabled_calls(None, self._handle_disabled_begin)
+
+    def uninstall(self) -> None:
+        self._watched.clear()
+        if self._remove is not None:
+            self._remove()
+            self._remove = None
+
+    def _handle_disabled_begin(self, function: Any) -> None:
+        try:  # no context manager: it is entered at every call of a graph
+            wrapper = torch_open_calls.this_thread.open[-1].frame
+            made = wrapper.f_back
+            key, compile_id = (0, "") if made is None else self._find_entry(made.f_code)
+            frame = self._watched.get(key)
+            if frame is None or (frame.waiting is not None and compile_id not in frame.waiting):
+                return
+            if torch_calls.find_graph_code(wrapper, function) is None:
+                return  # a function of the program's that compiled code calls
+            self._record_run(key, frame, compile_id)
+        except Exception as error:
+            self._session.record_fault("entry that serves a call", error)
+
+    def _record_run(self, key: int, frame: _Recompiled, compile_id: str) -> None:
+        again = frame.waiting is not None or compile_id != frame.newest
+        code = frame.code()
+        if frame.waiting is None and code is not None:
+            entries = torch_guards.get_cache_entries(code)
+            frame.waiting = {str(entry.compile_id) for entry in entries}
+        if again and frame.waiting is not None:
+            frame.waiting.discard(compile_id)
+        self._session.emit_in_step(EntryServed, compile_id, frame.epoch, again)
+        if not frame.waiting:
+            self._watched.pop(key, None)
+        if not self._watched:
+            self.uninstall()
+
+    def _find_entry(self, made: types.CodeType) -> tuple[int, str]:
+        """Find the code that `made` was made of, by its identity, and the compile that made it."""
+        known = self._entries.get(made)
+        if known is not None:
+            return known
+        for key, frame in tuple(self._watched.items()):
+            code = frame.code()
+            for entry in () if code is None else torch_guards.get_cache_entries(code):
+                if entry.code is made:
+                    self._entries[made] = key, str(entry.compile_id)
+                    return key, str(entry.compile_id)
+        return self._entries.setdefault(made, (0, ""))
