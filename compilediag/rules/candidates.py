@@ -98,7 +98,6 @@ _MAKERS: tuple[Callable[[FixContext], Iterator[ProgramChange]], ...] = (
     values.propose_tensor_arguments,
     tensors.propose_tensor_copies,
     sizes.propose_mark_edits,
-    values.propose_number_tensors,
     modes.propose_hyperparameters,
     limits.propose_limit_changes,
     fixed_shapes.propose_bucket_changes,
