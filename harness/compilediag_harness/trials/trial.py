@@ -130,9 +130,8 @@ class ActiveTrial:
         for finish in self._last:
             finish(session)
         # A forked child, such as a data loader's worker, holds what its parent does.
-        keeps = self._plan.outputs or self._plan.recording is not None
         is_fork = os.getpid() != self._pid
-        if self._outputs is not None and keeps and not is_fork:
+        if self._outputs is not None and self._plan.recording is not None and not is_fork:
             self._outputs.finish()
             session.emit(RandomStateRead(session.now(), RandomStates.read(self._torch).digests))
 
