@@ -258,17 +258,3 @@ def test_options_that_torch_names_are_set() -> None:
     ):
         assert lines("CD210", options={unfaithful: "True"}) == []
     assert lines("CD210", options={"inductor": "True; import os"}) == []
-
-
-def test_what_an_optimizer_holds_becomes_a_tensor() -> None:
-    group = {"source": "L['self'].param_groups[0]['lr']", "expected": "0.1", "actual": "0.05"}
-    assert lines("CD116", **group) == [
-        (
-            'for group in optimizer.param_groups: group["lr"] = torch.tensor(group["lr"])'
-            "  # after the optimizer is made"
-        )
-    ]
-    betas = {**group, "source": "L['self'].param_groups[0]['betas'][0]"}
-    assert lines("CD116", **betas) == []
-    assert lines("CD116", **{**group, "expected": "True", "actual": "False"}) == []
-    assert lines("CD116", kind="state", source="L['self'].state") == []

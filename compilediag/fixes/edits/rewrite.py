@@ -6,8 +6,6 @@ Two operators make them: "call" (something else is passed in a call, or done bef
 
 from __future__ import annotations
 
-import ast
-import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -179,9 +177,6 @@ def _collect_bound_names(source: Source, statement: libcst.CSTNode) -> set[str]:
 
 # --- wrap ----------------------------------------------------------------------------------------
 
-_SHAPE = matchers.Name("FixedShape") | matchers.Attribute(attr=matchers.Name("FixedShape"))
-_BUCKETS = 2  #: Place of `buckets` among the arguments of `FixedShape`.
-
 
 def wrap_in_fixed_shape(source: Source, edit: Edit) -> Iterator[TreeEdit]:
     """Kind "fixed_shape": put `compilediag.FixedShape(…, arguments)` around what is compiled under
@@ -249,26 +244,6 @@ class _AddLineAfter:
         return libcst.FlattenSentinel([function, libcst.parse_statement(f"\n\n{self.line}")])
 
 
-def replace_buckets(source: Source, edit: Edit) -> Iterator[TreeEdit]:
-    """Kind "fixed_shape_buckets": write other sizes for the one `FixedShape` of the file that has
-    the given ones as literals; `code` is those and the new ones."""
-    before, after = edit.code
-    matches: list[libcst.BaseExpression] = []
-    for call in source.find_all(source.module, libcst.Call):
-        if not matchers.matches(call.func, _SHAPE):
-            continue
-        for index, arg in enumerate(call.args):
-            named = arg.keyword is not None and arg.keyword.value == "buckets"
-            placed = arg.keyword is None and not arg.star and index == _BUCKETS
-            with contextlib.suppress(ValueError, SyntaxError):  # no literal
-                value = ast.literal_eval(source.get_code(arg.value)) if named or placed else None
-                if value == ast.literal_eval(before):
-                    matches.append(arg.value)
-    if len(matches) != 1:
-        raise EditImpossible(f"{len(matches)} FixedShapes of the file have buckets={before}")
-    yield Replacement(matches[0], FillTemplate(after))
-
-
 # --- all edits of a file -------------------------------------------------------------------------
 
 Operator = Callable[[Source, Edit], Iterator[TreeEdit]]
@@ -279,7 +254,6 @@ OPERATORS: Mapping[str, Operator] = MappingProxyType(
         "assigned": assign_arguments,
         "before": insert_before,
         "fixed_shape": wrap_in_fixed_shape,
-        "fixed_shape_buckets": replace_buckets,
     }
 )
 """By `Edit.kind`. Invariant: every kind that a rule makes an edit of is one of them."""

@@ -32,7 +32,7 @@ from compilediag_harness.trials.plan import (
 )
 from compilediag_harness.trials.recorder import Recorder
 from compilediag_harness.trials.sampled_values import StateReader, ValueSampler
-from compilediag_harness.trials.settings import PlannedObjects, PlannedSettings
+from compilediag_harness.trials.settings import PlannedSettings
 from compilediag_harness.wire import (
     CallsTimed,
     Location,
@@ -68,11 +68,10 @@ class OutputWatcher:
         plan: TrialPlan,
         arguments: PlannedArguments,
         settings: PlannedSettings,
-        objects: PlannedObjects,
     ) -> None:
         self.session = session
         self._torch = torch
-        self._arguments, self._settings, self._objects = arguments, settings, objects
+        self._arguments, self._settings = arguments, settings
         self._functions: dict[Any, _Chain] = {}
         # Reentrant: a finalizer or signal handler that runs in our code may call compiled code.
         self._lock = threading.RLock()
@@ -109,7 +108,6 @@ class OutputWatcher:
 
     def _begin_call(self, call: torch_open_calls.CallArguments) -> None:
         self._settings.add_defined_functions()
-        self._objects.change_new_optimizers()
         called = find_module_or_function(self._torch, call.function)
         is_module = issubclass(get_class(called), self._torch.nn.Module)
         owner = getattr(called, "__self__", called if is_module else None)

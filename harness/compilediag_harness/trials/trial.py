@@ -21,7 +21,7 @@ from compilediag_harness.trials.outputs import CallSeconds, FixedShapeCalls, Out
 from compilediag_harness.trials.plan import Notes
 from compilediag_harness.trials.program_output import ProgramOutput
 from compilediag_harness.trials.redirected_writes import RedirectedWrites
-from compilediag_harness.trials.settings import OVERRIDDEN, PlannedObjects, PlannedSettings
+from compilediag_harness.trials.settings import OVERRIDDEN, PlannedSettings
 from compilediag_harness.trials.sources import ReplacedSources
 from compilediag_harness.trials.varied_calls import vary_calls
 from compilediag_harness.trials.written_files import WrittenFiles
@@ -92,11 +92,10 @@ class ActiveTrial:
             self._undo.append(remover)
         if chosen.looks_at_calls:  # else no step would go unsampled
             arguments = PlannedArguments(chosen.arguments, files, notes)
-            objects = PlannedObjects(chosen.objects, torch, notes)
-            watcher = OutputWatcher(session, torch, chosen, arguments, self._settings, objects)
+            watcher = OutputWatcher(session, torch, chosen, arguments, self._settings)
             shapes = FixedShapeCalls(watcher, check=chosen.check_padding)
             self._outputs, recorder = watcher, watcher.recorder
-            self._undo += [objects.uninstall, watcher.uninstall, shapes.uninstall]
+            self._undo += [watcher.uninstall, shapes.uninstall]
             if watcher.keeper is not None:
                 self._undo.append(watcher.keeper.uninstall)
             if recorder is not None:

@@ -60,21 +60,6 @@ class ArgumentChange:
 
 
 @dataclass(frozen=True, slots=True)
-class ObjectChange:
-    """Something done to objects that the program makes, once to each."""
-
-    action: str
-    """"tensor_hyperparameter": a number of each group of parameters of an optimizer is a tensor
-    when the first compiled call begins."""
-    name: str
-    """Of the hyperparameter."""
-
-    @property
-    def label(self) -> str:
-        return f"{self.name} of optimizers as a tensor"
-
-
-@dataclass(frozen=True, slots=True)
 class SourceChange:
     """Another text of a source file, read in place of the file; the file itself stays."""
 
@@ -183,7 +168,6 @@ class TrialPlan:
     """For `random`, NumPy and torch, set once each when they are imported."""
     backend: str | None = None
     """What compiles in place of the backend that the program passes: "eager"."""
-    objects: tuple[ObjectChange, ...] = ()
     padded: tuple[PaddedFunction, ...] = ()
     check_padding: bool = False
     """Whether each `FixedShape`, the program's own too, is checked for harm by padding, by the
@@ -199,7 +183,7 @@ class TrialPlan:
     @property
     def looks_at_calls(self) -> bool:
         """True if something is done at each call of a compiled callable: none may go unreported."""
-        changes = (self.arguments, self.objects, self.padded, self.settings)
+        changes = (self.arguments, self.padded, self.settings)
         watches = self.check_padding or self.recording is not None
         return watches or any(changes)
 
@@ -207,7 +191,7 @@ class TrialPlan:
     def labels(self) -> tuple[str, ...]:
         """Every change in words, as `TrialApplied` has it."""
         outside = (*self.settings, *self.compile_options, *self.arguments, *self.padded)
-        parts = (*outside, *self.objects, *self.sources)
+        parts = (*outside, *self.sources)
         stance = () if self.stance is None else (describe_stance(self.stance),)
         seed = () if self.seed is None else (describe_seed(self.seed),)
         return (*(part.label for part in parts), *stance, *seed)
