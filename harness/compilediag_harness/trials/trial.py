@@ -19,12 +19,11 @@ from compilediag_harness.trials.arguments import PlannedArguments
 from compilediag_harness.trials.lines import LineWatcher
 from compilediag_harness.trials.outputs import CallSeconds, FixedShapeCalls, OutputWatcher
 from compilediag_harness.trials.plan import Notes
-from compilediag_harness.trials.program_output import ProgramOutput
+from compilediag_harness.trials.program_output import ProgramOutput, WrittenFiles
 from compilediag_harness.trials.redirected_writes import RedirectedWrites
 from compilediag_harness.trials.settings import OVERRIDDEN, PlannedSettings
 from compilediag_harness.trials.sources import ReplacedSources
 from compilediag_harness.trials.varied_calls import vary_calls
-from compilediag_harness.trials.written_files import WrittenFiles
 from compilediag_harness.wire import RandomStateRead, RecordingPlan, TrialPlan, describe_stance
 
 
