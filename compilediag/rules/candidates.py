@@ -422,7 +422,6 @@ _MAKERS: tuple[Callable[[FixContext], Iterator[ProgramChange]], ...] = (
     propose_size_changes,
     breaks.propose_hinted_options,
     propose_mark_edits,
-    values.propose_number_tensors,
     fixed_shapes.propose_bucket_changes,
 )
 """In the order of trying."""

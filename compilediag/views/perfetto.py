@@ -18,7 +18,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
-from compilediag.diagnosis.figures.compile_costs import classify_phase, sum_compile_seconds
+from compilediag.diagnosis.figures.compile_costs import sum_compile_seconds
 from compilediag.receipt.sanitize import sanitize
 from compilediag.receipt.schema.compiles import CompileEvent
 from compilediag.receipt.schema.receipt import Receipt
@@ -233,7 +233,7 @@ def _build_process(
         ),
         Track(
             "compiles",
-            [part for compile_ in compiles for part in _make_compile(compile_, known)],
+            [_make_compile(compile_, known) for compile_ in compiles],
             breaks,
         ),
         Track("recordings of CUDA graphs", (), recordings),
@@ -284,11 +284,9 @@ _CAUSE = ("rule", "family", "variable", "expected", "actual", "guard", "file", "
 """Facts of a cause that are shown."""
 
 
-def _make_compile(compile_: Compile, known: EventsById) -> Iterable[Slice]:
-    """Make slices: an attempt, with the causes that the receipt has for it, and in it the phases
-    that torch timed. They end where it ends: what it took and what they took is read from two
-    clocks. A first compile may be a record of a backward with the same id, which has no causes of
-    its own."""
+def _make_compile(compile_: Compile, known: EventsById) -> Slice:
+    """Make the slice of an attempt, with the causes that the receipt has for it. A first compile
+    may be a record of a backward with the same id, which has no causes of its own."""
     key = (compile_.process, compile_.epoch, compile_.compile_id)
     record = known.get(key) if compile_.guarded else None
     args: dict[str, Any] = {"compile_id": compile_.compile_id, "step": compile_.step}
@@ -313,12 +311,7 @@ def _make_compile(compile_: Compile, known: EventsById) -> Iterable[Slice]:
         name += f": {blamed.variable}"
         if blamed.expected is not None and blamed.actual is not None:
             name += f" {blamed.expected} → {blamed.actual}"
-    whole = make_slice(name, compile_.t - compile_.seconds, compile_.seconds, "compile", args)
-    yield whole
-    for phase, after_s, seconds in compile_.phase_spans:
-        begin = min(whole.start_ns + _round_to_ns(max(0.0, after_s)), whole.end_ns)
-        end = min(begin + _round_to_ns(max(0.0, seconds)), whole.end_ns)
-        yield Slice(phase, begin, end, "compile phase", {"phase": classify_phase(phase)})
+    return make_slice(name, compile_.t - compile_.seconds, compile_.seconds, "compile", args)
 
 
 def _collect_moments(

@@ -135,29 +135,6 @@ def test_other_rules() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "evidence", "edit"),
-    [
-        (
-            "CD104",
-            {"source": "L['self']._modules['a'].calls", "values": [["0", "1"], ["1", "2"]]},
-            ("number_as_tensor", ("calls", "int64")),
-        ),
-        (
-            "CD109",
-            {"source": "G['RATE']", "values": [["1", "0.5"]]},
-            ("number_as_tensor", ("RATE", "float32")),
-        ),
-    ],
-)
-def test_state_that_code_changes(rule, evidence, edit) -> None:
-    """Only in a file of the program's own."""
-    assert all(each.kind == "environment" for each in changes(rule, **evidence))
-    change, *others = changes(rule, own=("model.py", "train.py"), **evidence)
-    assert all(each.kind == "environment" for each in others)
-    assert [(each.kind, each.code) for each in change.edits] == [edit]
-
-
-@pytest.mark.parametrize(
     ("rule", "evidence"),
     [
         ("CD104", {"source": "L['self'].mode", "expected": "'a'", "actual": "'b'"}),

@@ -192,31 +192,6 @@ def test_compile_bears_the_seconds_of_its_phases() -> None:
     assert "seconds" not in other["args"]
 
 
-def test_phases_of_a_compile_lie_inside_it() -> None:
-    """Nested, from its start on. What torch timed beyond the compile's own seconds, on another
-    clock, ends where the compile ends."""
-    spans = (
-        ("entire_frame_compile", 0.0, 0.5),
-        ("backend_compile", 0.1, 0.3),
-        ("compile_fx_inner", 0.1, 0.2),
-        ("build_guards", 0.45, 0.9),
-        ("gc", 3.0, 1.0),
-    )
-    one = compiled("0/0", 1.0, 0.5, phases=(("gc", 0.5),), phase_spans=spans)
-    document = drawn([[started(11, ""), one]], [0])
-    assert problems(document) == []
-    (whole,) = events_of(document, "X", "compile")
-    phases = events_of(document, "X", "compile phase")
-    assert {e["tid"] for e in phases} == {whole["tid"]}
-    assert [(e["name"], e["ts"], e["dur"], e["args"]["phase"]) for e in phases] == [
-        ("entire_frame_compile", 500_000.0, 500_000.0, "dynamo"),
-        ("backend_compile", 600_000.0, 300_000.0, "backend"),
-        ("compile_fx_inner", 600_000.0, 200_000.0, "lowering"),
-        ("build_guards", 950_000.0, 50_000.0, "guards"),
-        ("gc", 1_000_000.0, 0.0, "garbage_collection"),
-    ]
-
-
 def test_processes_stand_apart_on_one_clock() -> None:
     """Two ranks: two processes in the picture, the second moved by when it attached."""
     second = [started(12, "", rank=1), *journal()[1:]]

@@ -1,8 +1,7 @@
 """All edits of a file at once: text in, text out.
 
-Three operators make them: "call" (something is done before a call), "wrap"
-(`FixedShape` around what is compiled) and, in its own
-module, `tensorize` (a number as a 0-dim tensor).
+Two operators make them: "call" (something is done before a call) and "wrap" (`FixedShape` around
+what is compiled).
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from typing import Any
 import libcst
 from libcst import matchers
 
-from compilediag.fixes.edits import effects, tensorize
 from compilediag.fixes.edits.tree import (
     FillTemplate,
     Insertion,
@@ -33,12 +31,26 @@ from compilediag.rules.changes import Edit, EditImpossible
 def insert_before(source: Source, edit: Edit) -> Iterator[TreeEdit]:
     """Kind "before": put `code`, statements of a line each, in front of the statement."""
     statement = source.find_statement(edit.line)
-    used = {
-        name for line in edit.code for name in effects.collect_names(libcst.parse_statement(line))
-    }
-    if inside := used & effects.collect_bound_names(source, statement):
+    used = {name for line in edit.code for name in _collect_names(libcst.parse_statement(line))}
+    if inside := used & _collect_bound_names(source, statement):
         raise EditImpossible(f"`{min(inside)}` is assigned only inside the statement")
     yield Insertion(statement, edit.code)
+
+
+def _collect_names(node: libcst.CSTNode) -> set[str]:
+    """Collect every name below a node, those of attributes and keywords too."""
+    names = {node.value} if isinstance(node, libcst.Name) else set[str]()
+    return names.union(*map(_collect_names, node.children))
+
+
+def _collect_bound_names(source: Source, statement: libcst.CSTNode) -> set[str]:
+    """Collect the names that only comprehensions, lambdas and `:=` in a statement give values."""
+    parts = (libcst.CompFor, libcst.Lambda, libcst.NamedExpr)
+    return {
+        name.value
+        for name in source.find_all(statement, libcst.Name)
+        if source.is_bound_at(name) and any(source.find_ancestors(name, parts))
+    }
 
 
 # --- wrap ----------------------------------------------------------------------------------------
@@ -118,7 +130,6 @@ OPERATORS: Mapping[str, Operator] = MappingProxyType(
     {
         "before": insert_before,
         "fixed_shape": wrap_in_fixed_shape,
-        "number_as_tensor": tensorize.make_tensor,
     }
 )
 """By `Edit.kind`. Invariant: every kind that a rule makes an edit of is one of them."""
@@ -131,9 +142,7 @@ def rewrite(text: str, edits: Sequence[Edit]) -> str:
         EditImpossible: one of them does not fit the text, or would not be valid Python; nothing is
             edited then.
     """
-    written = Source(text)
-    numbers = {edit.code[0] for edit in edits if edit.kind == "number_as_tensor"}
-    source = _split_assignments(written, numbers)
+    source = Source(text)
     try:
         tree_edits = [
             tree_edit
@@ -143,76 +152,4 @@ def rewrite(text: str, edits: Sequence[Edit]) -> str:
         tree = apply_edits(source, tree_edits)
     except libcst.ParserSyntaxError as error:
         raise EditImpossible(f"the edit is not valid Python: {error.message}") from error
-    if source is not written and not _find_shared(written):
-        edited = Source(tree.code)
-        tree = apply_edits(edited, [Replacement(line, _split) for line in _find_shared(edited)])
     return add_imports(tree, ("torch", "compilediag")).code
-
-
-# Assignments of several names or attributes at once, written one by one in the same line: edits of
-# one of them need a statement that sets it alone. A line each is made of them when all is edited.
-
-
-def _split_assignments(source: Source, names: set[str]) -> Source:
-    """Split `a, b = x, y` and `a = b = 0` into statements of their own where a name is one of
-    these: only where the order of the assignments makes no difference."""
-    replacements: list[Replacement] = []
-    for line in source.find_all(source.module, libcst.SimpleStatementLine):
-        small = line.body[0]
-        is_alone = len(line.body) == 1
-        pairs = _pair_targets(small) if is_alone and isinstance(small, libcst.Assign) else []
-        targets = [source.get_code(target) for target, _ in pairs]
-        set_here = {text.rpartition(".")[2] for text in targets}
-        if len(pairs) < 2 or not names & set_here or len({*targets}) < len(targets):
-            continue
-        # What is computed from an object may depend on the attribute that it gets.
-        owners = {text.rpartition(".")[0] for text in targets}
-        computed = [
-            value
-            for _, value in pairs[1:]
-            if not isinstance(value, (libcst.Name, *effects.LITERALS))
-        ]
-        changed = any(effects.collect_names(value) & set_here for _, value in pairs)
-        if changed or any(effects.collect_names(value) & owners for value in computed):
-            continue
-        body = [libcst.Assign([libcst.AssignTarget(target)], value) for target, value in pairs]
-        new = line.with_changes(body=body)
-        replacements.append(Replacement(line, lambda _, new=new: new))
-    return Source(apply_edits(source, replacements).code) if replacements else source
-
-
-def _pair_targets(
-    assign: libcst.Assign,
-) -> list[tuple[libcst.BaseAssignTargetExpression, libcst.BaseExpression]]:
-    """Pair each variable, or attribute of one, with its value; nothing where one is neither."""
-    value, targets = assign.value, [target.target for target in assign.targets]
-    values = [value] * len(targets)
-    if len(targets) > 1:
-        is_bool = isinstance(value, libcst.Name) and value.value in ("True", "False")
-        if not is_bool and not isinstance(value, (libcst.Integer, libcst.Float)):
-            return []
-    else:
-        if not isinstance(targets[0], libcst.Tuple) or not isinstance(value, libcst.Tuple):
-            return []
-        elements = (*targets[0].elements, *value.elements)
-        if any(isinstance(element, libcst.StarredElement) for element in elements):
-            return []
-        targets = [element.value for element in targets[0].elements]
-        values = [element.value for element in value.elements]
-    named = [target.value if isinstance(target, libcst.Attribute) else target for target in targets]
-    if len(targets) != len(values) or not all(isinstance(name, libcst.Name) for name in named):
-        return []
-    return list(zip(targets, values, strict=True))  # pyright: ignore[reportReturnType]
-
-
-def _find_shared(source: Source) -> list[libcst.SimpleStatementLine]:
-    lines = source.find_all(source.module, libcst.SimpleStatementLine)
-    return [line for line in lines if len(line.body) > 1]
-
-
-def _split(line: libcst.SimpleStatementLine) -> libcst.FlattenSentinel[libcst.SimpleStatementLine]:
-    alone = [small.with_changes(semicolon=libcst.MaybeSentinel.DEFAULT) for small in line.body]
-    made = [libcst.SimpleStatementLine([statement]) for statement in alone]
-    made[0] = made[0].with_changes(leading_lines=line.leading_lines)
-    made[-1] = made[-1].with_changes(trailing_whitespace=line.trailing_whitespace)
-    return libcst.FlattenSentinel(made)

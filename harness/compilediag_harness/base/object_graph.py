@@ -106,6 +106,12 @@ def read_cell(cell: Any) -> Any:
     return read(Hop("attribute", "cell_contents"), cell)
 
 
+def iterate_reached(function: Any, code: Any) -> Iterator[Any]:
+    """Iterate over the values of a function's names: captured variables and globals."""
+    yield from map(read_cell, getattr(function, "__closure__", None) or ())
+    yield from map(getattr(function, "__globals__", {}).get, code.co_names)
+
+
 def get_attributes(value: Any) -> dict[str, Any]:
     """Get the `__dict__` of an object itself; one that is empty where it has slots alone."""
     try:
@@ -113,13 +119,6 @@ def get_attributes(value: Any) -> dict[str, Any]:
     except (AttributeError, TypeError):
         return {}
     return own if get_class(own) is _dict else {}
-
-
-def list_parts(value: Any) -> list[tuple[str, Any]]:
-    """List what an object holds itself by name; of a module its tensors and submodules too."""
-    own = dict(get_attributes(value))
-    tables: list[Any] = [own.pop(table, None) or {} for table in TABLES]
-    return [*own.items(), *(part for table in tables for part in table.items())]
 
 
 def get_plain_attribute(holder: Any, name: str) -> Any:

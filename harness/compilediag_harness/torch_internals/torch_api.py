@@ -7,7 +7,7 @@ import functools
 import sys
 import threading
 import types
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, cast
 
@@ -113,12 +113,6 @@ def read_device_memory() -> dict[int, dict[str, Any]]:
         for device, stats in stats_by_device.items()
         if stats.get("reserved_bytes", {}).get("all", {}).get("peak")
     }
-
-
-def is_profiler_enabled() -> bool:
-    """True if a profiler runs in this thread already; False where that is not known."""
-    enabled = lookup(get_imported("torch._C"), "_autograd._profiler_enabled")
-    return bool(enabled()) if enabled is not None else False
 
 
 SERIALIZATION = "torch.serialization"
@@ -336,31 +330,6 @@ def count_hooks(module: Any = None) -> tuple[int, int]:
     return len(hooks), len(pre_hooks)
 
 
-_HOOK_REGISTRIES = (
-    ("forward_hook", "_forward_hooks"),
-    ("forward_pre_hook", "_forward_pre_hooks"),
-    ("backward_hook", "_backward_hooks"),
-    ("backward_pre_hook", "_backward_pre_hooks"),
-    ("accumulate_grad_hook", "_post_accumulate_grad_hooks"),
-)
-
-
-def iterate_hook_registries(owner: Any) -> Iterator[tuple[str, dict[Any, Any]]]:
-    """Iterate over kind and hooks of each table of hooks that a module or a tensor has. The hooks a
-    tensor has under a module's name are its own: they are called with its gradient."""
-    is_module = hasattr(owner, "_forward_hooks")
-    for kind, name in _HOOK_REGISTRIES:
-        registry = getattr(owner, name, None)
-        if isinstance(registry, dict) and registry:
-            is_tensor_hook = name == "_backward_hooks" and not is_module
-            yield "tensor_hook" if is_tensor_hook else kind, registry  # pyright: ignore[reportUnknownVariableType]
-
-
-def is_disabled(function: Any) -> bool:
-    """True if a function is behind `torch.compiler.disable`."""
-    return bool(getattr(function, "_torchdynamo_disable", False))
-
-
 class Members(NamedTuple):
     """A container that is registered as a pytree node, taken apart by its own functions."""
 
@@ -406,12 +375,6 @@ def rebuild_container(value: Any, values: list[Any], context: Any) -> Any:
     if rank and shapes:
         container.batch_size = shapes[0][:rank]
     return container
-
-
-def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
-    """Map each leaf of a pytree. Raises AttributeError where torch's pytree is not imported."""
-    tree: Any = get_imported("torch.utils._pytree")
-    return tree.tree_map(function, value)
 
 
 _type_of: Callable[[Any], Any] = type

@@ -22,16 +22,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from compilediag_harness.base.object_graph import get_attributes, get_class
-from compilediag_harness.steps.step_detection import iterate_reached
+from compilediag_harness.base.object_graph import get_attributes, get_class, iterate_reached
 from compilediag_harness.torch_internals import torch_api, torch_replay
 from compilediag_harness.torch_internals.torch_names import Remover
 from compilediag_harness.torch_internals.torch_open_calls import CallArguments
 from compilediag_harness.trials.weights import Weights
 from compilediag_harness.wire import MAIN, SampledValue, StateRead, clip
-
-MAX_LEAVES = 64
-"""Values of one output."""
 
 MAX_VALUES = 64
 """Elements of one tensor that are written."""
@@ -53,10 +49,6 @@ class ValueSampler:
         self._torch = torch_module
         self._below = torch_api.get_torch_function_disabler()
         self._weights = Weights(torch_module)
-
-    def read(self, value: Any) -> tuple[tuple[SampledValue, ...], bool]:
-        """Sample the values in a value, and tell whether that is all of it."""
-        return self.read_leaves(iterate_leaves("", value), MAX_LEAVES, MAX_VALUES)
 
     def read_leaves(
         self, leaves: Iterable[tuple[str, Any]], most: int, size: int, budget: float = math.inf
