@@ -76,7 +76,7 @@ def command(options: TrendOptions) -> None:
         any_status=options.any_status,
         measures=options.measures,
     )
-    fleet = load_receipts(options, options.last)
+    fleet = load_receipts(options)
     trends = compute_trends(fleet.entries, rules)
     if options.as_json and options.html is not None:
         raise UsageError("--json and --html are different formats: choose one")
