@@ -1,4 +1,4 @@
-"""Exports the metrics and spans of a run from threads of the parent: the target takes no part.
+"""Exports the metrics of a run from threads of the parent: the target takes no part.
 
 One thread reads the journals once a period and takes a snapshot; every sink has a thread of its own
 (`worker`). When the target has ended, what is left is pushed within `SHUTDOWN_TIMEOUT_S`; a sink
@@ -15,10 +15,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from compilediag.diagnosis.figures.goodput import CATEGORIES
 from compilediag.extensions.telemetry.live_run import LiveRun, RunEnd
-from compilediag.extensions.telemetry.metrics import Labels, flatten_values
-from compilediag.extensions.telemetry.spans import ExportedSpan, SpanBuilder, build_run_span
+from compilediag.extensions.telemetry.metrics import flatten_values
 from compilediag.extensions.telemetry.worker import ExportWorker, Sink
 from compilediag.readers.journal import JournalTail
 from compilediag.runs.supervised.child import TelemetryReport
@@ -59,8 +57,6 @@ class Exporter:
         self._workers = [ExportWorker(sink, every_s) for sink in sinks]
         self._journals = JournalTail(run_dir, MAX_FILES)
         self._live_run = LiveRun(started_unix, secrets)
-        self._labels = Labels((*CATEGORIES, "compile", "recompile"), secrets)
-        self._span_builders: dict[str, SpanBuilder] = {}
         self._over = threading.Event()
         self._done = threading.Event()
         self._end: RunEnd | None = None
@@ -92,8 +88,6 @@ class Exporter:
                 lost.append(f"{stat.pushes_failed} of {total} pushes failed")
             if not stat.last_taken:
                 lost.append("the last figures of the run were not taken")
-            if stat.spans_lost:
-                lost.append(f"{stat.spans_lost} of {stat.spans + stat.spans_lost} spans were lost")
             if lost:
                 late = f"it did not answer within {SHUTDOWN_TIMEOUT_S:g} s of the run's end"
                 why = f"{', '.join(lost)} ({stat.problem or late})"
@@ -120,28 +114,17 @@ class Exporter:
 
     def _export(self) -> None:
         """Read what the journals have added, and offer a snapshot to every sink."""
-        added = self._journals.poll(READ_BYTES)
-        self._live_run.add(added)
-        spans: list[ExportedSpan] = []
-        for name, events in added.items():
-            builder = self._span_builders.setdefault(name, SpanBuilder(self._labels))
-            spans.extend(builder.build_spans(events))
-        losses: dict[tuple[str, str], int] = {}
-        for worker in self._workers:
-            stats, name = worker.get_stats(), worker.sink.name
-            losses[name, "pushes"] = stats.pushes_failed
-            if worker.sink.takes_spans:
-                losses[name, "spans"] = stats.spans_lost
-        end = self._end
+        self._live_run.add(self._journals.poll(READ_BYTES))
         snapshot = self._live_run.take_snapshot(
             time.time(),
             time.monotonic() - self._started,
             records_lost=self._journals.records_lost + self._journals.files_left_out,
-            losses=losses,
-            end=end,
+            losses={
+                (worker.sink.name, "pushes"): worker.get_stats().pushes_failed
+                for worker in self._workers
+            },
+            end=self._end,
         )
-        if end is not None:
-            spans.append(build_run_span(snapshot))
         if self._metrics_file:
             values = flatten_values(snapshot)
             record = {"at_unix": snapshot.at_unix, "step": snapshot.steps, "figures": values}
@@ -151,4 +134,4 @@ class Exporter:
                     json.dump(record, file)
                 os.replace(f"{path}.new", path)
         for worker in self._workers:
-            worker.offer(snapshot, spans)
+            worker.offer(snapshot)
