@@ -93,7 +93,6 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
             otlp=collector.url,
             prometheus_textfile=str(textfile),
             pushgateway=collector.url,
-            experiments=True,
             every_s=0.2,
         )
         options = RunOptions(output=str(folder / "run"), live=None, telemetry=wishes)
@@ -170,7 +169,6 @@ def test_the_target_is_the_one_it_was(told: Told) -> None:
     assert isinstance(counts, dict)
     assert counts["otlp"]["last_taken"] is True
     assert counts["textfile"]["pushes_failed"] == 0
-    assert "experiments" not in counts
 
 
 @pytest.mark.parametrize("mode", ["hang", "refuse", "down"])

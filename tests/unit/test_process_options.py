@@ -7,9 +7,7 @@ from compilediag_harness.base.process_options import VARIABLE, ProcessOptions, W
 
 ARMS = '"profile_dir":'  # what `process.py` looks for
 PLAN = WriteTracingPlan(frozenset({3, 7}), frozenset({ARMS, "L['profile_dir']"}))
-ALL = ProcessOptions(
-    5, '/runs/"a"', experiments_s=15.0, sync_steps=(7, 6), write_tracing=PLAN, past_limit=True
-)
+ALL = ProcessOptions(5, '/runs/"a"', sync_steps=(7, 6), write_tracing=PLAN, past_limit=True)
 
 
 @pytest.mark.parametrize("options", [ALL, ProcessOptions(), ProcessOptions(write_tracing=PLAN)])

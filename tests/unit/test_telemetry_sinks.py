@@ -303,11 +303,11 @@ def test_a_hanging_receiver_costs_the_end_of_the_run_a_bounded_time(tmp_path: Pa
         ({"prometheus_listen": "0"}, "prometheus_listen must be [HOST:]PORT"),
         ({"prometheus_listen": "h:99999"}, "prometheus_listen must be [HOST:]PORT"),
         (
-            {"experiments": True, "telemetry_every": 5.0},
+            {"otlp": "http://h", "telemetry_every": 5.0},
             "telemetry_every must be at least 15 seconds",
         ),
         (
-            {"experiments": True, "telemetry_every": float("nan")},
+            {"otlp": "http://h", "telemetry_every": float("nan")},
             "telemetry_every must be at least",
         ),
     ],
@@ -343,6 +343,6 @@ def test_standard_variables_switch_off_and_limit(monkeypatch) -> None:
         find_endpoint({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://me:pw@h:1/x?k=1"}) == "http://h:1/x"
     )
     assert find_endpoint({}) == "http://localhost:4318"
-    assert make_settings({}, experiments=False) is None
+    assert make_settings({}) is None
     found = make_settings({}, prometheus_listen="[::1]:9464")
     assert found.prometheus_listen == ("::1", 9464)

@@ -7,16 +7,12 @@ that takes longer is abandoned, and what it did not accept is counted.
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
 
 from compilediag.extensions.telemetry.live_run import LiveRun, RunEnd
-from compilediag.extensions.telemetry.metrics import flatten_values
 from compilediag.extensions.telemetry.worker import ExportWorker, Sink
 from compilediag.readers.journal import JournalTail
 from compilediag.runs.supervised.child import TelemetryReport
@@ -33,9 +29,6 @@ IDLE_FACTOR = 50
 READ_BYTES = 64 << 20
 """Most bytes of one journal that are read for one snapshot."""
 
-METRICS_FILE = "telemetry.json"
-"""In the run directory, for the experiments that the target has open."""
-
 
 class Exporter:
     """The export of one run; `stop` returns how it went."""
@@ -48,12 +41,9 @@ class Exporter:
         *,
         started_unix: float,
         secrets: tuple[str, ...] = (),
-        metrics_file: bool = False,
     ) -> None:
-        """`secrets`: values to redact; `metrics_file`: the newest metrics go to `run_dir` too."""
-        self._run_dir = run_dir
+        """`secrets`: values to redact."""
         self._every_s = every_s
-        self._metrics_file = metrics_file
         self._workers = [ExportWorker(sink, every_s) for sink in sinks]
         self._journals = JournalTail(run_dir, MAX_FILES)
         self._live_run = LiveRun(started_unix, secrets)
@@ -125,13 +115,5 @@ class Exporter:
             },
             end=self._end,
         )
-        if self._metrics_file:
-            values = flatten_values(snapshot)
-            record = {"at_unix": snapshot.at_unix, "step": snapshot.steps, "figures": values}
-            path = os.path.join(self._run_dir, METRICS_FILE)
-            with contextlib.suppress(OSError):  # a full disk costs the experiments one update
-                with open(f"{path}.new", "w", encoding="utf-8") as file:
-                    json.dump(record, file)
-                os.replace(f"{path}.new", path)
         for worker in self._workers:
             worker.offer(snapshot)

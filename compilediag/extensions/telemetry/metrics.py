@@ -137,17 +137,6 @@ def iterate_points(snapshot: MetricsSnapshot) -> Iterator[Point]:
             yield Point(metric, number, dict(zip(metric.labels, names, strict=True)))
 
 
-def flatten_values(snapshot: MetricsSnapshot) -> dict[str, float]:
-    """Flatten to one name a value, as experiments have them: "compilediag/badput_time_s/eval"."""
-    values: dict[str, float] = {}
-    for metric, value, labels in iterate_points(snapshot):
-        if metric.source not in ("exit_code", "active"):
-            name = metric.name.replace("compilediag.", "compilediag/", 1).replace(".", "_")
-            unit = "_s" if metric.unit == "s" else ""
-            values["/".join((name + unit, *labels.values()))] = value
-    return values
-
-
 # --- labels: text of the target ------------------------------------------------------------------
 
 LABEL_LIMIT = 64

@@ -6,8 +6,6 @@ import os
 import socket
 from collections.abc import Callable, Mapping
 
-import msgspec
-
 from compilediag.extensions.telemetry.exporter import Exporter
 from compilediag.extensions.telemetry.live_run import RunEnd
 from compilediag.extensions.telemetry.otlp import OtlpSink
@@ -19,21 +17,7 @@ from compilediag.extensions.telemetry.settings import (
     strip_credentials,
 )
 from compilediag.extensions.telemetry.worker import Sink
-from compilediag.readers.storage import open_regular
 from compilediag.runs.supervised.child import ExitInfo, SupervisedRun, TelemetryReport
-from compilediag_harness.redaction.redactor import Redactor
-
-EXPERIMENTS = ("wandb", "mlflow", "tensorboard")
-LIMIT_BYTES = 65_536
-
-
-class ExperimentCounts(msgspec.Struct):
-    """Updates of one kind of experiment: W&B, MLflow or TensorBoard."""
-
-    succeeded: int = msgspec.field(default=0, name="told")
-    failed: int = 0
-    problem: str | None = None
-    """Why the last failed update failed."""
 
 
 def begin(run: SupervisedRun) -> Callable[[ExitInfo, str], TelemetryReport]:
@@ -53,7 +37,6 @@ def begin(run: SupervisedRun) -> Callable[[ExitInfo, str], TelemetryReport]:
             settings.every_s,
             started_unix=run.started_unix,
             secrets=run.secrets,
-            metrics_file=settings.experiments,
         )
         exporter.start()
     except Exception as error:
@@ -63,15 +46,7 @@ def begin(run: SupervisedRun) -> Callable[[ExitInfo, str], TelemetryReport]:
 
     def end_export(ended: ExitInfo, run_dir: str) -> TelemetryReport:
         complete = ended.returncode == 0 and not (ended.interrupts or ended.timed_out)
-        report = exporter.stop(RunEnd(ended.exit_code, ended.wall_s, complete))
-        counts = read_experiment_counts(run_dir)
-        notes = [note for pair in counts.items() if (note := describe_failures(*pair)) is not None]
-        extension = dict(report.extension)
-        if counts:
-            extension["experiments"] = {
-                name: msgspec.to_builtins(kind_counts) for name, kind_counts in counts.items()
-            }
-        return TelemetryReport((*report.notes, *notes), extension)
+        return exporter.stop(RunEnd(ended.exit_code, ended.wall_s, complete))
 
     return end_export
 
@@ -107,39 +82,3 @@ def make_sinks(
     if settings.prometheus_listen is not None:
         sinks.append(ScrapeSink(*settings.prometheus_listen, {"lane": configuration}))
     return sinks
-
-
-def read_experiment_counts(run_dir: str) -> dict[str, ExperimentCounts]:
-    """Read the counts by kind, over all processes; a kind that was never open has no entry."""
-    totals: dict[str, ExperimentCounts] = {}
-    for file_name in sorted(os.listdir(run_dir)):
-        if not (file_name.startswith("experiments-") and file_name.endswith(".json")):
-            continue
-        file = open_regular(os.path.join(run_dir, file_name))
-        if file is None:
-            continue
-        with file:
-            try:
-                data = msgspec.json.decode(file.read(LIMIT_BYTES), type=dict[str, ExperimentCounts])
-            except msgspec.MsgspecError:
-                continue
-        for name in EXPERIMENTS:
-            one = data.get(name)
-            if one is not None and (one.succeeded or one.failed):
-                total = totals.setdefault(name, ExperimentCounts())
-                total.succeeded += one.succeeded
-                total.failed += one.failed
-                if one.problem:
-                    total.problem = Redactor().redact_text(one.problem)[:300]
-    return totals
-
-
-def describe_failures(name: str, counts: ExperimentCounts) -> str | None:
-    """Describe in one sentence that updates failed; None where all succeeded."""
-    if not counts.failed:
-        return None
-    total = counts.succeeded + counts.failed
-    return (
-        f"telemetry to {name}: {counts.failed} of {total} updates failed ({counts.problem}); "
-        "the run is not affected"
-    )

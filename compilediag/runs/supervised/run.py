@@ -75,11 +75,10 @@ def run(words: Sequence[str], options: RunOptions, env: Mapping[str, str] | None
 
 def _make_process_options(options: RunOptions, artifacts: str) -> ProcessOptions:
     """Make what the processes of the target are told; profiles go into the folder `artifacts`."""
-    telemetry, plan = options.telemetry, options.write_tracing_plan or WriteTracingPlan()
+    plan = options.write_tracing_plan or WriteTracingPlan()
     return ProcessOptions(
         steps=options.steps,
         profile_dir=artifacts if options.profile_on_signal else None,
-        experiments_s=telemetry.experiments_every_s if telemetry else None,
         sync_steps=options.sync_steps,
         write_tracing=limit_plan(plan) if options.trace_writes else None,
         past_limit=options.past_limit or None,
