@@ -10,14 +10,12 @@ NAMES = [
     "Cadence",
     "FixedShape",
     "Pipeline",
-    "Tracker",
     "__version__",
     "cadence",
     "drive",
     "pipeline",
     "span",
     "step",
-    "tracker",
     "watch",
 ]
 

@@ -1,1 +1,0 @@
-"""Runs of steps, as a program records them."""
