@@ -16,7 +16,6 @@ from compilediag.extensions.telemetry.metrics import (
     OTHER,
     Labels,
     MetricsSnapshot,
-    flatten_values,
     iterate_points,
 )
 from compilediag.timeline.timeline import fold
