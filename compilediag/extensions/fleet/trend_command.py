@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import click
 
-from compilediag.commands.receipts import announce_page, format_suffix
+from compilediag.commands.receipts import format_suffix
 from compilediag.commands.subcommand import subcommand
 from compilediag.commands.terminal import get_render_options, write, write_document
 from compilediag.errors import UsageError
@@ -23,7 +23,7 @@ from compilediag.extensions.fleet.options import (
     make_fleet_fields,
 )
 from compilediag.extensions.fleet.trend import Rules, compute_trends
-from compilediag.extensions.fleet.trend_view import render_trend, render_trend_page
+from compilediag.extensions.fleet.trend_view import render_trend
 from compilediag.option_fields import flag, option
 
 
@@ -48,7 +48,6 @@ class TrendOptions(FleetOptions):
     any_status: bool = flag("--any-status", "Include failed and killed runs.")
     complete: bool = flag("--all", "Show every change, including those that were undone.")
     as_json: bool = flag("--json", "Print every series and change as JSON.")
-    html: str | None = option("--html FILE", "Write the trend to FILE as one offline page.")
 
 
 @subcommand(
@@ -78,8 +77,6 @@ def command(options: TrendOptions) -> None:
     )
     fleet = load_receipts(options)
     trends = compute_trends(fleet.entries, rules)
-    if options.as_json and options.html is not None:
-        raise UsageError("--json and --html are different formats: choose one")
     if options.as_json:
         events = tuple(
             TrendEvent(event.trend.label, event.first, event.changes, event.state)
@@ -93,13 +90,6 @@ def command(options: TrendOptions) -> None:
         write_document(document)
         return
     following = _format_next(trends, fleet.root, options.folder)
-    if options.html is not None:
-        from compilediag.runs.offline.html_file import load_assets, write_page
-
-        page = render_trend_page(trends, load_assets(), root=get_render_options().root)
-        write_page(options.html, page)
-        write(f"{announce_page(options.html)}\n{format_notes(fleet)}\n  next: {following}\n")
-        return
     screen = render_trend(trends, get_render_options(), complete=options.complete)
     write(f"{screen}{format_notes(fleet)}\n  next: {following}\n")
 
