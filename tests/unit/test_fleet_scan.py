@@ -82,7 +82,7 @@ def test_only_what_is_wanted_is_kept(tmp_path: Path) -> None:
         tmp_path, range(6), lambda n: measured(header__lane__name=names[n % 2], steps__median=n)
     )
     (tmp_path / "copy.json").write_bytes((tmp_path / "r00001.json").read_bytes())
-    found = load_fleet(str(tmp_path), lambda lane, created_s: lane == "gpt/train")
+    found = load_fleet(str(tmp_path), lambda entry: entry.configuration.name == "gpt/train")
     assert [entry.values["step_s"] for entry in found.entries] == [0, 2, 4]
     assert (found.problems, found.files_read) == ((), 7)
 

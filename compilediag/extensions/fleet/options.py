@@ -105,13 +105,12 @@ def load_receipts(options: FleetOptions) -> Fleet:
             write_stderr("\r\x1b[K")
 
     progress: Progress = report_progress if sys.stderr.isatty() else lambda done, total: None
-    loaded = load_fleet(root, receipt_filter.wants, progress)
-    fleet = loaded._replace(entries=receipt_filter.select(loaded.entries))
+    fleet = load_fleet(root, receipt_filter.wants, progress)
     if not fleet.entries:
         # Why nothing is chosen, with what is there instead.
         entries = load_fleet(root).entries
         if not entries:
-            others = f" ({len(loaded.problems)} other JSON files)" if loaded.problems else ""
+            others = f" ({len(fleet.problems)} other JSON files)" if fleet.problems else ""
             raise UsageError(f"there is no receipt in {root}{others}")
         names = sorted({entry.configuration.name for entry in entries})
         shown = ", ".join(names[:_MAX_NAMES]) + (", ..." if len(names) > _MAX_NAMES else "")

@@ -33,9 +33,6 @@ _TOO_LARGE = f"larger than {LARGEST_BYTES >> 20} MiB"
 Progress = Callable[[int, int], None]
 """Called with how many of how many files have been read."""
 
-Wanted = Callable[[str, float | None], bool]
-"""Whether a receipt is wanted, by its configuration's name and its time."""
-
 
 class Fleet(NamedTuple):
     """The receipts of a folder."""
@@ -50,7 +47,7 @@ class Fleet(NamedTuple):
 
 def load_fleet(
     location: str,
-    wanted: Wanted = lambda configuration, created_s: True,
+    wanted: Callable[[Entry], bool] = lambda entry: True,
     progress: Progress = lambda done, total: None,
 ) -> Fleet:
     """Load every wanted receipt in and below a folder or a URI, and what the other files are.
@@ -74,7 +71,7 @@ def load_fleet(
     for record in sorted((*unreadable, *read), key=lambda record: record.path):
         if isinstance(record, BadFile):
             problems.append(record)
-        elif wanted(record.configuration.name, record.created_s):
+        elif wanted(record):
             first = entries.setdefault(record.receipt_id, record)
             if first is not record:
                 problems.append(BadFile(record.path, "copy", f"the same receipt as {first.path}"))

@@ -12,7 +12,7 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 AFTER_ESCAPE = r"(?<=[0-9;\[]m)|(?<=\\[abfnrtv0])|(?<=\\x[0-9a-fA-F]{2})"
@@ -46,7 +46,7 @@ class TokenRule(NamedTuple):
     """Least bits a character of the secret."""
     digits: bool = False
     """A secret without a digit is a word."""
-    allowed: tuple[str, ...] = ()
+    allowed: Sequence[str] = ()
     """What is no secret although it looks like one."""
     start: bool = True
     """It begins where a word may begin."""
@@ -141,28 +141,27 @@ whole tokens in source code."""
 _KEYWORD_INSIDE = frozenset({"terraform", "mailchimp", "new-relic-license", "telegram"})
 """Kinds whose keyword is not what a token begins with."""
 
-_SURROUNDED = (
-    TokenRule(
+_SURROUNDED = {
+    "-----begin": TokenRule(
         "private_key",
         r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----[A-Za-z0-9+/=\s\\]*",
         start=False,
     ),
-    TokenRule("url_userinfo", r"://(?![A-Za-z]{1,16}@)([^\s/@'\"<>]{1,512})@", start=False),
-    TokenRule("jwt", r"eyJ[A-Za-z0-9_-]{16,}(?:\.[A-Za-z0-9_-]*){0,2}"),
-    TokenRule("bearer", r"(?i)bearer\s{1,4}([A-Za-z0-9._~+/=-]{8,})", start=False),
-    TokenRule(
+    "://": TokenRule("url_userinfo", r"://(?![A-Za-z]{1,16}@)([^\s/@'\"<>]{1,512})@", start=False),
+    "eyj": TokenRule("jwt", r"eyJ[A-Za-z0-9_-]{16,}(?:\.[A-Za-z0-9_-]*){0,2}"),
+    "bearer": TokenRule("bearer", r"(?i)bearer\s{1,4}([A-Za-z0-9._~+/=-]{8,})", start=False),
+    "authorization": TokenRule(
         "bearer",
         r"(?i)authorization['\"]?\s{0,4}[:=,]\s{0,4}['\"]?(?:basic|token|apikey)"
         r"\s{1,4}([A-Za-z0-9._~+/=-]{8,})",
         start=False,
     ),
-    TokenRule(
+    "password": TokenRule(
         "secret_name",  # a line of .netrc
         r"(?i)password\s{1,4}((?=[^\s]{0,64}[0-9])[^\s'\",;:<>()=]{6,})(?![^\s])",
     ),
-)
-_SURROUNDED_WORDS = ("-----begin", "://", "eyj", "bearer", "authorization", "password")
-"""What each of these begins with."""
+}
+"""By what each of these begins with."""
 
 _HF = re.compile(r"(?:hf|api_org)_([A-Za-z0-9]{8,})(?![A-Za-z0-9_])")
 
@@ -170,9 +169,7 @@ _HF = re.compile(r"(?:hf|api_org)_([A-Za-z0-9]{8,})(?![A-Za-z0-9_])")
 @functools.cache
 def _load_rules() -> tuple[tuple[str, tuple[TokenRule, ...]], ...]:
     """Load all rules, by each of their keywords, which are in lower case."""
-    by_keyword: dict[str, list[TokenRule]] = {}
-    for word, rule in zip(_SURROUNDED_WORDS, _SURROUNDED, strict=True):
-        by_keyword.setdefault(word, []).append(rule)
+    by_keyword = {word: [rule] for word, rule in _SURROUNDED.items()}
     for kind, words, shape in _OWN:
         for word in words.split():
             rule = TokenRule(kind, shape, anywhere=kind in _KEYWORD_INSIDE)
@@ -180,16 +177,9 @@ def _load_rules() -> tuple[tuple[str, tuple[TokenRule, ...]], ...]:
     with open(RULES_FILE, encoding="utf-8") as file:
         document: dict[str, Any] = json.load(file)
     for raw_rule in document["rules"]:
-        rule = TokenRule(
-            raw_rule["id"],
-            raw_rule["pattern"],
-            raw_rule.get("entropy", 0.0),
-            raw_rule.get("digits", False),
-            tuple(raw_rule.get("allowed", ())),
-            raw_rule.get("start", False),
-            raw_rule.get("anywhere", False),
-        )
-        for word in raw_rule["keywords"]:
+        words, kind = raw_rule.pop("keywords"), raw_rule.pop("id")
+        rule = TokenRule(kind, **{"start": False, **raw_rule})
+        for word in words:
             by_keyword.setdefault(word, []).append(rule)
     return tuple((word, tuple(rules)) for word, rules in by_keyword.items())
 
