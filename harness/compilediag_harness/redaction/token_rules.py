@@ -178,7 +178,8 @@ def _load_rules() -> tuple[tuple[str, tuple[TokenRule, ...]], ...]:
         document: dict[str, Any] = json.load(file)
     for raw_rule in document["rules"]:
         words, kind = raw_rule.pop("keywords"), raw_rule.pop("id")
-        rule = TokenRule(kind, **{"start": False, **raw_rule})
+        given: dict[str, Any] = {"start": False, **raw_rule}
+        rule = TokenRule(kind, **given)
         for word in words:
             by_keyword.setdefault(word, []).append(rule)
     return tuple((word, tuple(rules)) for word, rules in by_keyword.items())
