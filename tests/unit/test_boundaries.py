@@ -59,7 +59,7 @@ PURE_ROOMS = frozenset(
 IMPURE_PARTS = frozenset(
     "cadence.command cadence.probe fleet.options fleet.scan fleet.trend_command "
     "mcp.command mcp.jobs mcp.server mcp.tools "
-    "prices repro.command telemetry.exporter telemetry.otlp telemetry.run telemetry.settings "
+    "prices repro.command telemetry.exporter telemetry.otlp telemetry.settings "
     "telemetry.worker train_logs.ending train_logs.patterns train_logs.series".split()
 )
 """The modules of extensions that are not; all others are."""

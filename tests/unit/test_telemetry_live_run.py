@@ -9,7 +9,7 @@ import pytest
 
 from compilediag.diagnosis.figures.goodput import compute_account, settle
 from compilediag.extensions.telemetry import live_run
-from compilediag.extensions.telemetry.live_run import LiveRun, RunEnd
+from compilediag.extensions.telemetry.live_run import LiveRun
 from compilediag.extensions.telemetry.metrics import (
     MAX_OWN_NAMES,
     METRICS,
@@ -18,6 +18,7 @@ from compilediag.extensions.telemetry.metrics import (
     MetricsSnapshot,
     iterate_points,
 )
+from compilediag.runs.supervised.child import ExitInfo
 from compilediag.timeline.timeline import fold
 from compilediag_harness import wire
 
@@ -108,7 +109,7 @@ def test_the_account_grows_to_that_of_all_events(seed: int, monkeypatch) -> None
     assert process.settled is not None
     assert most < 60  # of 120
     run.add({"journal-1": events})
-    last = run.take_snapshot(100.0, end=RunEnd(0, 9.5, complete=True))
+    last = run.take_snapshot(100.0, end=ExitInfo(7, 0, 9.5))
     whole = all_at_once(events, 9.5, orderly=True)
     assert last.goodput_s == (whole.goodput_ns or 0) / 1e9
     assert sum(last.badput_s.values()) + last.goodput_s == pytest.approx(9.5, abs=1e-9)

@@ -11,16 +11,15 @@ import pytest
 from collector import Collector
 
 from compilediag.errors import UsageError
-from compilediag.extensions.telemetry.exporter import SHUTDOWN_TIMEOUT_S, Exporter
-from compilediag.extensions.telemetry.live_run import RunEnd
+from compilediag.extensions.telemetry.exporter import SHUTDOWN_TIMEOUT_S, Exporter, make_sinks
 from compilediag.extensions.telemetry.metrics import METRICS, MetricsSnapshot
-from compilediag.extensions.telemetry.run import make_sinks
 from compilediag.extensions.telemetry.settings import (
     TelemetrySettings,
     find_endpoint,
     make_settings,
 )
 from compilediag.extensions.telemetry.worker import ExportWorker, Sink
+from compilediag.runs.supervised.child import ExitInfo
 from compilediag_harness.base.journal import Journal
 from compilediag_harness.wire import ProcessStarted, encode
 
@@ -280,7 +279,7 @@ def test_a_hanging_receiver_costs_the_end_of_the_run_a_bounded_time(tmp_path: Pa
     journal_in(tmp_path).close()
     exporter_thread = Exporter(str(tmp_path), [slow, quick], 15.0, started_unix=START)
     exporter_thread.start()
-    reported = exporter_thread.stop(RunEnd(0, 1.0, complete=True))
+    reported = exporter_thread.stop(ExitInfo(7, 0, 1.0))
     slow.go_on.set()
     assert quick.snapshots[-1].active is False
     assert len(reported.notes) == 1

@@ -7,15 +7,25 @@ that takes longer is abandoned, and what it did not accept is counted.
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 
-from compilediag.extensions.telemetry.live_run import LiveRun, RunEnd
+from compilediag.extensions.telemetry.live_run import LiveRun
+from compilediag.extensions.telemetry.otlp import OtlpSink
+from compilediag.extensions.telemetry.prometheus import GatewaySink, ScrapeSink, TextfileSink
+from compilediag.extensions.telemetry.settings import (
+    FROM_ENVIRONMENT,
+    TelemetrySettings,
+    find_endpoint,
+    strip_credentials,
+)
 from compilediag.extensions.telemetry.worker import ExportWorker, Sink
 from compilediag.readers.journal import JournalTail
-from compilediag.runs.supervised.child import TelemetryReport
+from compilediag.runs.supervised.child import ExitInfo, SupervisedRun, TelemetryReport
 
 SHUTDOWN_TIMEOUT_S = 2.0
 """Longest time that the end of a run waits for all sinks together."""
@@ -28,6 +38,64 @@ IDLE_FACTOR = 50
 
 READ_BYTES = 64 << 20
 """Most bytes of one journal that are read for one snapshot."""
+
+
+def begin(run: SupervisedRun) -> Callable[[ExitInfo], TelemetryReport]:
+    """Begin the export of a run in threads; the function that is returned ends it.
+
+    The target runs by now: a fault of ours must not leave it alone, and is reported instead.
+    """
+    settings, name = run.options.telemetry, run.configuration_name
+    assert isinstance(settings, TelemetrySettings)
+    try:
+        run_id = os.path.basename(run.run_dir)
+        sinks = make_sinks(settings, run.variables, configuration=name, run_id=run_id)
+        exporter = Exporter(
+            run.run_dir,
+            sinks,
+            settings.every_s,
+            started_unix=run.started_unix,
+            secrets=run.secrets,
+        )
+        exporter.start()
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"[:300]
+        note = f"telemetry did not begin, by a fault of compilediag: {reason}"
+        return lambda ended: TelemetryReport((note,), {})
+    return exporter.stop
+
+
+def make_sinks(
+    settings: TelemetrySettings, variables: Mapping[str, str], *, configuration: str, run_id: str
+) -> list[Sink]:
+    """Make one sink for each destination.
+
+    `configuration` is the label "lane" wherever the runs of a machine share a page; `run_id` is
+    for OpenTelemetry alone: as a label it would start new series with each run.
+    """
+    host = socket.gethostname()
+    sinks: list[Sink] = []
+    if settings.otlp is not None:
+        from_environment = settings.otlp == FROM_ENVIRONMENT
+        where = find_endpoint(variables) if from_environment else strip_credentials(settings.otlp)
+        resource = {
+            "service.name": configuration,
+            "service.instance.id": run_id,
+            "host.name": host,
+            "compilediag.lane": configuration,
+        }
+        url = None if from_environment else settings.otlp
+        sinks.append(OtlpSink(url, f"the OTLP collector at {where}", resource))
+    if settings.prometheus_textfile is not None:
+        sinks.append(TextfileSink(settings.prometheus_textfile, {"lane": configuration}))
+    if settings.pushgateway is not None:
+        where = strip_credentials(settings.pushgateway)
+        grouping = {"lane": configuration, "instance": host}
+        gateway = f"the push gateway at {where}"
+        sinks.append(GatewaySink(settings.pushgateway, gateway, grouping))
+    if settings.prometheus_listen is not None:
+        sinks.append(ScrapeSink(*settings.prometheus_listen, {"lane": configuration}))
+    return sinks
 
 
 class Exporter:
@@ -49,7 +117,7 @@ class Exporter:
         self._live_run = LiveRun(started_unix, secrets)
         self._over = threading.Event()
         self._done = threading.Event()
-        self._end: RunEnd | None = None
+        self._end: ExitInfo | None = None
         self._started = time.monotonic()
         self._fault: str | None = None
         self._thread = threading.Thread(target=self._run, name="compilediag-telemetry", daemon=True)
@@ -59,7 +127,7 @@ class Exporter:
             worker.start()
         self._thread.start()
 
-    def stop(self, end: RunEnd) -> TelemetryReport:
+    def stop(self, end: ExitInfo) -> TelemetryReport:
         """Export the last metrics; returns within `SHUTDOWN_TIMEOUT_S` whatever the sinks do."""
         until = time.monotonic() + SHUTDOWN_TIMEOUT_S
         self._end = end

@@ -135,7 +135,7 @@ def _run_child(
     finally:
         if live is not None:
             live.stop()
-    report = None if export is None else export(ended, run.run_dir)
+    report = None if export is None else export(ended)
     return ended, provenance, report
 
 
