@@ -89,6 +89,8 @@ def _compile_pattern(pattern: str) -> re.Pattern[str]:
 
 _W = "[A-Za-z0-9_-]"
 _SOME_DIGIT = "(?=[A-Za-z_-]{0,40}[0-9])"
+_HF = "(?:[A-Za-z0-9]{20,}|(?=[A-Za-z]{0,18}[0-9])[A-Za-z0-9]{8,})(?![A-Za-z0-9_])"
+"""Of any length with a digit; `hf_transfer` and `hf_LlamaForCausalLM` are names."""
 
 _OWN: tuple[tuple[str, str, str], ...] = (
     ("github", "gh", r"gh[pousr]_[A-Za-z0-9]{10,}"),
@@ -134,6 +136,7 @@ _OWN: tuple[tuple[str, str, str], ...] = (
     ("docker", "dckr_", rf"dckr_(?:pat|oat)_{_W}{{16,}}"),
     ("linear", "lin_api_", r"lin_api_[A-Za-z0-9]{20,}"),
     ("telegram", ":aa", rf"[0-9]{{6,12}}:AA{_W}{{30,}}"),
+    ("hugging-face", "hf_ api_org_", rf"(?:hf|api_org)_{_HF}"),
 )  # fmt: skip
 """Kind, keywords, and the shape of a token; looser in length than gitleaks, whose rules are to find
 whole tokens in source code."""
@@ -163,8 +166,6 @@ _SURROUNDED = {
 }
 """By what each of these begins with."""
 
-_HF = re.compile(r"(?:hf|api_org)_([A-Za-z0-9]{8,})(?![A-Za-z0-9_])")
-
 
 @functools.cache
 def _load_rules() -> tuple[tuple[str, tuple[TokenRule, ...]], ...]:
@@ -191,10 +192,3 @@ def find_tokens(text: str, lowered: str) -> Iterator[Span]:
         if word in lowered:
             for rule in rules:
                 yield from rule.find(text, lowered, word)
-    # Of Hugging Face, of any length; `hf_transfer` and `hf_LlamaForCausalLM` are names.
-    for word in ("hf_", "api_org_"):
-        for match in _find_all(_HF, text, lowered, word):
-            body = match[1]
-            long_or_random = len(body) >= 20 or any(character.isdigit() for character in body)
-            if long_or_random and _STARTS.match(text, match.start()):
-                yield match.start(), match.end(), "hugging-face"
