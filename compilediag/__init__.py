@@ -20,6 +20,7 @@ from compilediag._version import __version__
 if TYPE_CHECKING:
     from compilediag.runs.watch import watch
     from compilediag_harness.extensions.pipeline.pipeline import Pipeline, pipeline
+    from compilediag_harness.extensions.tracker.tracker import Tracker, tracker
     from compilediag_harness.shapes.fixed_shape import FixedShape
     from compilediag_harness.steps.steps import drive, step
     from compilediag_harness.user_api.cadence import Cadence, cadence
@@ -30,12 +31,14 @@ __all__ = [
     "Cadence",
     "FixedShape",
     "Pipeline",
+    "Tracker",
     "__version__",
     "cadence",
     "drive",
     "pipeline",
     "span",
     "step",
+    "tracker",
     "watch",
 ]
 
@@ -46,6 +49,7 @@ _HOMES = {
     "Cadence": "compilediag_harness.user_api.cadence",
     "FixedShape": "compilediag_harness.shapes.fixed_shape",
     "Pipeline": _EXTENSIONS,
+    "Tracker": _EXTENSIONS,
     "cadence": "compilediag_harness.user_api.cadence",
     "load_ipython_extension": "compilediag.notebook",
     "unload_ipython_extension": "compilediag.notebook",
@@ -53,6 +57,7 @@ _HOMES = {
     "pipeline": _EXTENSIONS,
     "span": "compilediag_harness.user_api.spans",
     "step": "compilediag_harness.steps.steps",
+    "tracker": _EXTENSIONS,
     "watch": "compilediag.runs.watch",
 }
 

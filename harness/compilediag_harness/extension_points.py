@@ -15,11 +15,16 @@ PACKAGE = "compilediag_harness.extensions"
 # Invariant: modules and attributes by text; what is renamed there is renamed here.
 API = {
     "Pipeline": "pipeline.pipeline:Pipeline",
+    "Tracker": "tracker.tracker:Tracker",
     "pipeline": "pipeline.pipeline:pipeline",
+    "tracker": "tracker.tracker:tracker",
 }
 """What programs import from `compilediag`, by name."""
 
-RECORDED = {"pipeline": "pipeline.pipeline:sinks"}
+RECORDED = {
+    "pipeline": "pipeline.pipeline:sinks",
+    "tracker": "tracker.tracked_run:sinks",
+}
 """The `SessionSinks` of what programs record themselves, by the word for a fault of theirs."""
 
 PACKING = "packing:PackingSample"

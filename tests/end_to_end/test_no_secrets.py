@@ -28,6 +28,8 @@ SECRETS = {
     "guard by name": "canaryguardone",
     "guard by name, changed": "canaryguardtwo",
     "dictionary": "canarydictionary",
+    "tracker": "canarytracker",
+    "tracker, below": "canarybelow",
     "source line": "canarycomment",
     "exception": "canaryexception",
     "W&B": HEX_KEY,
@@ -66,6 +68,14 @@ def model(x, label, settings):
     torch._dynamo.graph_break()
     return x + 1
 
+tracker = cd.tracker(
+    config={
+        "api_key": "canarytracker",
+        "task": "harmless-task",
+        "credentials": {"pin": "canarybelow", "user": "canarybelow"},
+    }
+)
+tracker.start_run()
 config.password = "canaryguardone"
 config.width = 2
 labels = sys.stdin.read().split("|")
@@ -76,6 +86,8 @@ for step, label in enumerate(labels):
         config.width = 3
     with cd.span("load harmless-span " + labels[-1]):
         model(torch.ones(3), label, settings)
+    tracker.record_step(step, {"loss": 1.0})
+tracker.finish_run()
 os.environ["LATE_API_KEY"] = "canarylatervalue"
 raise RuntimeError(
     f"harmless-exception: password 'canaryexception' and {os.environ['SERVICE_TOKEN']} "
@@ -144,7 +156,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def test_everything_was_written(files: dict[str, str]) -> None:
     """What stands beside the secrets did reach the files: they were not just left out."""
     journal = "".join(text for name, text in files.items() if name.startswith("journal-"))
-    for word in ("harmless-span", "harmless-exception"):
+    for word in ("harmless-task", "harmless-span", "harmless-exception"):
         assert word in journal, word
     trace = "".join(text for name, text in files.items() if "torch_trace" in name)
     assert "harmless-first" in trace
@@ -174,6 +186,9 @@ def test_the_receipt_counts_them(files: dict[str, str]) -> None:
     assert expected.startswith("'<redacted:secret_name")
     assert actual.startswith("'<redacted:secret_name")
     assert expected != actual
+    config = receipt["tracked"][0]["config"]
+    assert config["task"] == "harmless-task"
+    assert config["api_key"].startswith("<redacted:")
 
 
 TRACED = """

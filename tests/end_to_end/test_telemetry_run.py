@@ -47,6 +47,10 @@ train(20)
 with compilediag.span("checkpoint"):
     time.sleep(0.05)
 train(5)
+tracker = compilediag.tracker({"task": "words"}, name="valid")
+with tracker:
+    for step in range(3):
+        tracker.record_step(step, {"loss": 0.25 * step}, tokens=128)
 seen = os.environ["SEEN"]  # a file that says: the receivers have been told of a running target
 until = time.monotonic() + 60
 while not os.path.exists(seen) and time.monotonic() < until:
@@ -143,6 +147,17 @@ def test_it_was_told_while_the_target_ran(told: Told) -> None:
     counts = [values["compilediag.steps"] for values in every if "compilediag.steps" in values]
     assert running
     assert counts == sorted(counts)
+
+
+def test_what_the_program_records_is_told_too(told: Told) -> None:
+    """Its loss and its rates, by the names that it gives them."""
+    lines = [line for line in told.textfile.splitlines() if "compilediag_tracked" in line]
+    value = next(line for line in lines if 'metric="loss"' in line)
+    assert 'run="valid"' in value
+    assert float(value.split()[-1]) == 0.5
+    rate = next(line for line in lines if 'count="tokens"' in line)
+    (run,) = told.receipt.tracked or ()
+    assert float(rate.split()[-1]) == run.per_s["tokens"]
 
 
 def test_the_target_is_the_one_it_was(told: Told) -> None:

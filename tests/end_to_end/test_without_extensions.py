@@ -99,7 +99,7 @@ def test_what_programs_import_is_missing(tmp_path: Path) -> None:
     program = (
         "import compilediag as cd\n"
         "cd.span, cd.cadence\n"
-        "assert not hasattr(cd, 'Pipeline')\n"
+        "assert not hasattr(cd, 'tracker')\n"
         "cd.pipeline\n"
     )
     env = {**os.environ, "PYTHONPATH": str(tree)}

@@ -242,7 +242,7 @@ VIOLATIONS: tuple[tuple[Check, str, str], ...] = (
     (rooms_go_down, "compilediag.diagnosis.blame", "from compilediag.readers import journal"),
     (rooms_go_down, "compilediag.utils", ""),
     (rooms_go_down, "compilediag.cli", "from compilediag.extensions.fleet import folder"),
-    (rooms_go_down, "compilediag_harness.attach", "import compilediag_harness.extensions.pipeline"),
+    (rooms_go_down, "compilediag_harness.attach", "import compilediag_harness.extensions.tracker"),
     (extensions_stand_alone, FLEET, "def f():\n    from compilediag.extensions.repro import views"),
     (extensions_stand_alone, FLEET, "from compilediag.extensions.fleet import options"),
     (pure_is_pure, RULE, "import time"),

@@ -10,12 +10,14 @@ NAMES = [
     "Cadence",
     "FixedShape",
     "Pipeline",
+    "Tracker",
     "__version__",
     "cadence",
     "drive",
     "pipeline",
     "span",
     "step",
+    "tracker",
     "watch",
 ]
 

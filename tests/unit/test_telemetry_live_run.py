@@ -199,6 +199,20 @@ def test_labels_hold_no_secret_no_control_character_and_are_few() -> None:
     assert labels.sum_by_label({"a b c": 1.0, "zz": 2.0, "eval": 4.0}) == {OTHER: 3.0, "eval": 4.0}
 
 
+def test_tracked_metrics_that_would_share_a_label_are_left_out() -> None:
+    """A gauge of several things at once means nothing; what is not finite has no value."""
+    metrics = [wire.TrackedMetric(f"m{number}", 1, last=float(number)) for number in range(40)]
+    metrics.append(wire.TrackedMetric("none", 0))
+    ran = wire.RunTracked(
+        1.0, 1, "valid", {}, "running", 3, 0, 2, 1.0, 1.0,
+        per_s={"tokens": float("inf")}, metrics=tuple(metrics),
+    )  # fmt: skip
+    found = told(ran)
+    assert found.tracked == {("valid", f"m{n}"): float(n) for n in range(MAX_OWN_NAMES)}
+    assert found.tracked_per_s == {}
+    assert flatten_values(found)["compilediag/tracked_value/valid/m3"] == 3.0
+
+
 def test_what_is_not_known_is_not_reported() -> None:
     """No zero stands for a metric that was not measured; names are unique and documented."""
     names = {point.metric.name for point in iterate_points(MetricsSnapshot(1.0, 0.0))}

@@ -6,6 +6,7 @@ Memory does not grow with the steps: steps and spans are stored until their time
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -21,7 +22,7 @@ from compilediag.diagnosis.figures.goodput import (
     make_recompile_test,
     settle,
 )
-from compilediag.extensions.telemetry.metrics import Labels, MetricsSnapshot
+from compilediag.extensions.telemetry.metrics import OTHER, Labels, MetricsSnapshot
 from compilediag.runs.supervised.child import ExitInfo
 from compilediag.timeline.process import unpack_batches
 from compilediag.timeline.timeline import Compile, Step, Timeline, fold
@@ -53,6 +54,8 @@ class LiveProcess:
     newest_s: float = 0.0
     newest_steps: int = 0
     """Sum and count of the steps that ended since `take_mean_step_s`."""
+    tracked: wire.RunTracked | None = None
+    """The last record of a `tracker()` of the program."""
     account_lost: bool = False
     """A span or a compile reached back into settled time: there is no account any more."""
 
@@ -71,6 +74,8 @@ class LiveProcess:
                     self._take_steps(event)
                 case wire.SpanEnded():
                     self._take_span(event)
+                case wire.RunTracked():
+                    self.tracked = event
                 case wire.Recompiled():
                     self.events.append(replace(event, entries=()))
                 case (
@@ -165,9 +170,11 @@ class LiveRun:
     """The events of a run, accumulated."""
 
     def __init__(self, started_unix: float, secrets: Iterable[str] = ()) -> None:
+        secrets = tuple(secrets)
         self._started_unix = started_unix
         self._processes: dict[str, LiveProcess] = {}
-        self._labels = Labels(CATEGORIES, tuple(secrets))
+        self._labels = Labels(CATEGORIES, secrets)
+        self._run_labels, self._metric_labels = Labels((), secrets), Labels((), secrets)
 
     def add(self, events: Mapping[str, list[wire.Event]]) -> None:
         """Add new events, by the name of their journal."""
@@ -224,6 +231,13 @@ class LiveRun:
         folded = fold([lead.events])
         ended = folded.processes[0].ended is not None
         snapshot = replace(snapshot, steps=lead.ended_steps or None, step_s=step_s)
+        if (run := lead.tracked) is not None:
+            last = {metric.name: metric.last for metric in run.metrics if metric.last is not None}
+            snapshot = replace(
+                snapshot,
+                tracked=self._label_values(run.name, last),
+                tracked_per_s=self._label_values(run.name, run.per_s),
+            )
         account = lead.compute_account(
             folded,
             None if end is None else end.wall_s,
@@ -239,6 +253,18 @@ class LiveRun:
             goodput=account.fraction,
             badput_s=self._labels.sum_by_label(badput),
         )
+
+    def _label_values(self, run: str, values: Mapping[str, float]) -> dict[tuple[str, str], float]:
+        """Label values that get a label of their own: a sum of different metrics has no meaning."""
+        labelled = {
+            (self._run_labels.make_label(run), self._metric_labels.make_label(name)): value
+            for name, value in values.items()
+        }
+        return {
+            labels: value
+            for labels, value in labelled.items()
+            if OTHER not in labels and math.isfinite(value)
+        }
 
 
 def _has_succeeded(end: ExitInfo | None) -> bool:

@@ -44,6 +44,12 @@ class MetricsSnapshot:
     badput_s: Mapping[str, float] = field(default_factory=dict[str, float])
     records_lost: int = 0
     """Of the journals. Above zero the counts are "at least", and steps and goodput are unknown."""
+    tracked: Mapping[tuple[str, str], float] = field(default_factory=dict[tuple[str, str], float])
+    """What the program records itself (`tracker()`): (run, metric) to its last value."""
+    tracked_per_s: Mapping[tuple[str, str], float] = field(
+        default_factory=dict[tuple[str, str], float]
+    )
+    """(run, count) to the count per second."""
     losses: Mapping[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
     """What telemetry itself lost so far: (destination, "pushes") to the count."""
 
@@ -100,6 +106,10 @@ _ROWS: tuple[tuple[str, str, Kind, str, tuple[str, ...], str], ...] = (
     ("goodput", "1", "gauge", "goodput", (), "Goodput as a share of the time observed."),
     ("records.lost", "{record}", "gauge", "records_lost", (),
      "Records that the journals lost: above 0 counts are at least so many."),
+    ("tracked.value", "{value}", "gauge", "tracked", ("run", "metric"),
+     "Last value of a metric that the program records with tracker(): loss, MFU..."),
+    ("tracked.rate", "{count}/s", "gauge", "tracked_per_s", ("run", "count"),
+     "What the program counts with tracker(), by second: tokens, samples..."),
     ("telemetry.losses", "{loss}", "counter", "losses", ("destination", "what"),
      "Pushes that a receiver did not take."),
 )  # fmt: skip

@@ -15,7 +15,7 @@ import weakref
 
 from compilediag_harness.base.session import Session, SessionSink, SessionSinks
 from compilediag_harness.torch_internals import dynamo_skip
-from compilediag_harness.user_api.names import clip_name
+from compilediag_harness.user_api.to_jsonable import clip_name
 from compilediag_harness.wire import CadenceAsked, CadenceDeclared, CadenceFired
 
 VARIABLE_PREFIX = "COMPILEDIAG_CADENCE_"

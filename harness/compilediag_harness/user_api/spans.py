@@ -22,7 +22,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from compilediag_harness.base.session import BATCH_ROWS, Session, SessionSink, SessionSinks
 from compilediag_harness.torch_internals import dynamo_skip, torch_api
-from compilediag_harness.user_api.names import clip_name
+from compilediag_harness.user_api.to_jsonable import clip_name
 from compilediag_harness.wire import SpansEnded
 
 DATA_WAIT, FORWARD, BACKWARD, OPTIMIZER, SPANS = range(5)

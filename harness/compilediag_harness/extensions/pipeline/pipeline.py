@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from compilediag_harness.base.session import SessionSink, SessionSinks
 from compilediag_harness.torch_internals import dynamo_skip
-from compilediag_harness.user_api.names import clip_name
 from compilediag_harness.user_api.spans import span
+from compilediag_harness.user_api.to_jsonable import clip_name
 from compilediag_harness.wire import PipelineWorked
 from compilediag_harness.wire.user_events import (
     INFER,

@@ -1,0 +1,1 @@
+"""Runs of steps, as a program records them."""
