@@ -20,6 +20,12 @@ from compilediag._version import __version__
 if TYPE_CHECKING:
     from compilediag.runs.watch import watch
     from compilediag_harness.extensions.pipeline.pipeline import Pipeline, pipeline
+    from compilediag_harness.extensions.tracker.ablations import (
+        Ablation,
+        AblationInvalid,
+        ablation,
+        read_ablation,
+    )
     from compilediag_harness.extensions.tracker.tracker import Tracker, tracker
     from compilediag_harness.shapes.fixed_shape import FixedShape
     from compilediag_harness.steps.steps import drive, step
@@ -28,14 +34,18 @@ if TYPE_CHECKING:
 
 
 __all__ = [
+    "Ablation",
+    "AblationInvalid",
     "Cadence",
     "FixedShape",
     "Pipeline",
     "Tracker",
     "__version__",
+    "ablation",
     "cadence",
     "drive",
     "pipeline",
+    "read_ablation",
     "span",
     "step",
     "tracker",
@@ -46,15 +56,19 @@ _EXTENSIONS = "compilediag_harness.extension_points"
 """The module whose table has what an extension gives."""
 
 _HOMES = {
+    "Ablation": _EXTENSIONS,
+    "AblationInvalid": _EXTENSIONS,
     "Cadence": "compilediag_harness.user_api.cadence",
     "FixedShape": "compilediag_harness.shapes.fixed_shape",
     "Pipeline": _EXTENSIONS,
     "Tracker": _EXTENSIONS,
+    "ablation": _EXTENSIONS,
     "cadence": "compilediag_harness.user_api.cadence",
     "load_ipython_extension": "compilediag.notebook",
     "unload_ipython_extension": "compilediag.notebook",
     "drive": "compilediag_harness.steps.steps",
     "pipeline": _EXTENSIONS,
+    "read_ablation": _EXTENSIONS,
     "span": "compilediag_harness.user_api.spans",
     "step": "compilediag_harness.steps.steps",
     "tracker": _EXTENSIONS,

@@ -14,9 +14,13 @@ PACKAGE = "compilediag_harness.extensions"
 
 # Invariant: modules and attributes by text; what is renamed there is renamed here.
 API = {
+    "Ablation": "tracker.ablations:Ablation",
+    "AblationInvalid": "tracker.ablations:AblationInvalid",
     "Pipeline": "pipeline.pipeline:Pipeline",
     "Tracker": "tracker.tracker:Tracker",
+    "ablation": "tracker.ablations:ablation",
     "pipeline": "pipeline.pipeline:pipeline",
+    "read_ablation": "tracker.ablations:read_ablation",
     "tracker": "tracker.tracker:tracker",
 }
 """What programs import from `compilediag`, by name."""

@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -15,9 +16,9 @@ from compilediag_harness.wire import Event, RunTracked
 torch = pytest.importorskip("torch")
 
 
-def test_in_a_watched_run() -> None:
+def test_in_a_watched_run(tmp_path: Path) -> None:
     """Recorded below a compiled call, where Dynamo meets it, and in the loop, where it counts: the
-    frame compiles once and whole; the receipt has the run."""
+    frame compiles once and whole; the receipt has the run and links the report."""
     torch.compiler.reset()
     lane = cd.tracker({"dtype": torch.float32}, name="eval/live", warmup=1)
 
@@ -26,11 +27,15 @@ def test_in_a_watched_run() -> None:
         return (x @ x).sum()
 
     compiled = torch.compile(step, backend="eager", fullgraph=True)
+    report = cd.ablation(
+        "none", architecture="mlp", depth=1, steps=[0, 1], layers={0: {"norm": [1.0, 2.0]}}
+    )
     with cd.watch(lane="live") as seen:
         with lane:
             for number in range(4):
                 loss = compiled(torch.ones(2, 2)).item()
                 lane.record_step(number, {"loss": loss}, samples=2)
+        report.write(tmp_path / "ablation.json")
     torch.compiler.reset()
     receipt = seen.receipt
     counts = receipt.compile
@@ -43,6 +48,8 @@ def test_in_a_watched_run() -> None:
     assert figures["loss"] == (4, 8.0)
     assert figures["step_s"][0] == 3
     assert receipt.checks.losses_finite is True
+    assert [item.name for item in receipt.ablations] == ["none"]
+    assert [item.role for item in receipt.artifacts] == ["ablation"]
 
 
 def test_a_tensor_is_refused() -> None:

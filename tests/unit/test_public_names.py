@@ -7,14 +7,18 @@ import pytest
 import compilediag
 
 NAMES = [
+    "Ablation",
+    "AblationInvalid",
     "Cadence",
     "FixedShape",
     "Pipeline",
     "Tracker",
     "__version__",
+    "ablation",
     "cadence",
     "drive",
     "pipeline",
+    "read_ablation",
     "span",
     "step",
     "tracker",

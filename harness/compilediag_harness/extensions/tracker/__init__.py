@@ -1,1 +1,1 @@
-"""Runs of steps, as a program records them."""
+"""Runs of steps and ablations, as a program records them."""

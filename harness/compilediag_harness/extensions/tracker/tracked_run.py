@@ -291,6 +291,10 @@ def end_run(run: RunTracked, at: float) -> None:
             sink.report_run(run, at)
 
 
+MAX_BYTES = 64 << 20
+"""A larger file is not read."""
+
+
 def write_json(path: str | os.PathLike[str], document: Any) -> bytes:
     """Replace a file in one move, making missing folders; returns the bytes that it now holds.
 
@@ -303,3 +307,33 @@ def write_json(path: str | os.PathLike[str], document: Any) -> bytes:
     os.makedirs(os.path.dirname(os.path.realpath(path)), exist_ok=True)
     atomic_write.write(path, (content,))
     return content
+
+
+def read_json(path: str | os.PathLike[str], schema: str, major: int) -> dict[str, Any]:
+    """Read the object in a file of ours.
+
+    Raises:
+        OSError: it cannot be opened.
+        ValueError: it is too large, half written, of another kind, or of a newer major version.
+    """
+    named = os.fspath(path)
+    with open(path, "rb") as stream:
+        content = stream.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise ValueError(f"{named} is larger than {MAX_BYTES >> 20} MiB: this is no {schema}")
+    try:
+        document = json.loads(content.decode("utf-8-sig", "replace"), parse_constant=lambda _: None)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{named} is not readable as JSON: {error}") from error
+    if not isinstance(document, dict) or document.get("schema") != schema:  # pyright: ignore[reportUnknownMemberType]
+        raise ValueError(f"{named} is no {schema}")
+    version = str(document.get("schema_version"))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+    written = version.partition(".")[0]
+    if not written.isdecimal() or len(written) > 6:
+        raise ValueError(f"{named} has no schema version that can be read")
+    if int(written) > major:
+        raise ValueError(
+            f"{named} has schema version {version} and this compilediag reads {major}.x: "
+            "upgrade compilediag to read it"
+        )
+    return document  # pyright: ignore[reportUnknownVariableType]
