@@ -37,3 +37,9 @@ def redact_fields(event: Any) -> dict[str, Any]:
 def redact_text(text: str) -> str:
     """Replace the secrets in a text."""
     return get_redactor().redact_text(text)
+
+
+def redact_value(value: Any) -> Any:
+    """Replace the secrets in JSON values, and all that stands at names like a secret's."""
+    get_redactor()
+    return _nested.redact_value(value)
