@@ -64,7 +64,7 @@ PRICES = "prices:read_prices"
 
 TELEMETRY_SETTINGS = "telemetry.settings:make_settings"
 """Makes the `TelemetrySettings` of a run from the options of the command line."""
-TELEMETRY_EXPORT = "telemetry.run:begin"
+TELEMETRY_EXPORT = "telemetry.exporter:begin"
 """Begins to send what a run does; gives what ends that, in a bounded time, by `TelemetryReport`."""
 
 

@@ -37,9 +37,6 @@ PACKING = "packing:PackingSample"
 KNEE = "knee:measure_knee"
 """Measures the calls of a `FixedShape` at each of its sizes."""
 
-EXPERIMENTS = "experiments:install"
-"""Logs metrics to the experiment that the program has open, from a run's folder."""
-
 
 def load(point: str) -> Any:
     """Load what a point names; None where its module is missing."""

@@ -96,12 +96,6 @@ class Attached:
             from compilediag_harness import attach
 
             attach.install(session)
-            if session.options.experiments_s is not None:
-                from compilediag_harness import extension_points
-
-                install = extension_points.load(extension_points.EXPERIMENTS)
-                if install is not None:
-                    install(self.run_dir, session.options.experiments_s)
         except Exception as error:
             session.record_fault("attach.install", error)
 

@@ -14,7 +14,7 @@ from typing import Any
 from bench import Bench, Benchmark, Row
 
 from compilediag.receipt.file import convert_receipt, decode_receipt, encode_receipt
-from compilediag_harness.shapes.buckets import plan, plan_buckets
+from compilediag_harness.shapes.buckets import plan
 
 SPAN_GOAL_US, PLAN_GOAL_S, READ_GOAL_S = 1.0, 0.5, 0.2e-3
 SPANS = 20_000
@@ -78,7 +78,7 @@ def planning(bench: Bench) -> Iterator[Row]:
     counts = {size: draw.randint(1, 50) for size in range(1, SIZES + 1)}
     measured = {size: 0.3 + size * draw.uniform(0.001, 0.003) for size in counts}
     for costs, told in ((None, "rows"), (measured, "measured, not rising evenly")):
-        work = lambda costs=costs: plan_buckets(counts, BUCKETS, cost=costs)
+        work = lambda costs=costs: plan(counts, BUCKETS, cost=costs)
         used = bench.median(lambda work=work: seconds(work))
         yield Row(
             f"plan of {SIZES:,} sizes, k={BUCKETS}, cost: {told}",

@@ -1,46 +1,24 @@
-"""Many receipts: a lane asked of the index, a look at every file, trends, and what trends find."""
+"""Many receipts: the commands over them, and what trends find."""
 
 import json
 import math
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from bench import COMPILEDIAG, Bench, Benchmark, Row, environment
 from measure import cpu_seconds
 
-from compilediag.extensions.fleet.folder import load_fleet, load_newest
 from compilediag.extensions.fleet.noisy_steps import StepRule, find_steps
 
 GOLDEN = Path(__file__).parents[1] / "data" / "receipt-1.0.json"
-RECEIPTS, LANES, GOAL_MS = 100_000, 20, 10.0
 SERIES, NOISE, OUTLIERS = 500, 0.02, 0.05
 
 
-def store(bench: Bench) -> Iterator[Row]:
-    """The index of 100,000 receipts in 20 lanes, opened anew for each question."""
-    folder = str(_receipts(bench.folder / "store", RECEIPTS, LANES))
-    first = _seconds(lambda: load_fleet(folder))
-    time.sleep(2.5)  # what changed a moment ago is not trusted: now it has settled
-    again = _seconds(lambda: load_fleet(folder))
-    looked = bench.median(lambda: _seconds(lambda: load_fleet(folder)))
-    asked = bench.median(lambda: _seconds(lambda: load_newest(folder, "lane3", 100))) * 1e3
-    yield Row(
-        f"newest 100 of a lane in {RECEIPTS:,} receipts, opening the index",
-        f"every file looked at: {looked:.1f} s",
-        f"{asked:.1f} ms",
-        f"≤ {GOAL_MS:.0f} ms",
-        "holds" if asked <= GOAL_MS else "fails",
-    )
-    yield Row("... reading them all, and indexing", "", f"{first:.1f} s, {again:.1f} s", "", "")
-
-
 def trends(bench: Bench) -> Iterator[Row]:
-    """The commands over a thousand receipts, the index there."""
+    """The commands over a thousand receipts."""
     folder = str(_receipts(bench.folder / "trends", 1000, 1))
-    load_fleet(folder)
-    time.sleep(2.5)
     for name in ("stats", "trend"):
         command = [*COMPILEDIAG, name, folder]
         used = bench.median(lambda line=command: cpu_seconds(line, environment())) * 1e3
@@ -98,10 +76,4 @@ def _receipts(folder: Path, number: int, lanes: int) -> Path:
     return folder
 
 
-def _seconds(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
-
-
-BENCHMARKS: dict[str, Benchmark] = {"store": store, "trends": trends, "trend_power": power}
+BENCHMARKS: dict[str, Benchmark] = {"trends": trends, "trend_power": power}

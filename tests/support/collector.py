@@ -25,7 +25,6 @@ class Collector:
     mode: str = "take"
     metrics: list[Any] = field(default_factory=list)
     """`ExportMetricsServiceRequest`s, as opentelemetry-proto reads them."""
-    traces: list[Any] = field(default_factory=list)
     pages: list[Page] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     asked: threading.Event = field(default_factory=threading.Event)
@@ -92,10 +91,6 @@ class Collector:
             from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as service
 
             self.metrics.append(service.ExportMetricsServiceRequest.FromString(body))
-        elif request.path.endswith("/v1/traces"):
-            from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as service
-
-            self.traces.append(service.ExportTraceServiceRequest.FromString(body))
 
     # --- what was told -----------------------------------------------------------------------
 
@@ -113,20 +108,3 @@ class Collector:
     def resource(self) -> dict[str, str]:
         told = self.metrics[-1].resource_metrics[0].resource.attributes
         return {item.key: item.value.string_value for item in told}
-
-    def spans(self) -> list[Any]:
-        return [
-            span
-            for request in self.traces
-            for resource in request.resource_spans
-            for scope in resource.scope_spans
-            for span in scope.spans
-        ]
-
-
-def attributes(span: Any) -> dict[str, Any]:
-    """Attributes of an OTLP span as Python values."""
-    return {
-        item.key: getattr(item.value, str(item.value.WhichOneof("value")))
-        for item in span.attributes
-    }

@@ -189,7 +189,7 @@ def test_ctrl_c_in_a_run_ends_all(made: Runs) -> None:
         ("--yes -- -", "a program on stdin can be read only once"),
         ("--yes --fix train.py", "--fix changes the runs that against-eager compares"),
         ("--yes --depyf train.py", "--depyf changes the runs"),
-        ("--yes --experiments train.py", "--experiments reports one run"),
+        ("--yes --otlp env train.py", "--otlp reports one run"),
         ("--rounds 0 train.py", "x>=1"),
         ("--budget soon train.py", "--budget must be a time such as 90s, 10m or 1h"),
         ("--yes no_such_file.py", "no_such_file.py"),

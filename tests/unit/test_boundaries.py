@@ -57,9 +57,9 @@ PURE_ROOMS = frozenset(
 )
 """No files, no clock, no processes, no torch; but for what follows."""
 IMPURE_PARTS = frozenset(
-    "cadence.command cadence.probe fleet.folder fleet.options fleet.scan fleet.trend_command "
+    "cadence.command cadence.probe fleet.options fleet.scan fleet.trend_command "
     "mcp.command mcp.jobs mcp.server mcp.tools "
-    "prices repro.command telemetry.exporter telemetry.otlp telemetry.run telemetry.settings "
+    "prices repro.command telemetry.exporter telemetry.otlp telemetry.settings "
     "telemetry.worker train_logs.ending train_logs.patterns train_logs.series".split()
 )
 """The modules of extensions that are not; all others are."""

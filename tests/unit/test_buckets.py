@@ -17,7 +17,6 @@ from compilediag_harness.shapes.buckets import (
     list_powers_of_two,
     memory_cap,
     plan,
-    plan_buckets,
 )
 
 SIZES = st.dictionaries(st.integers(1, 24), st.integers(1, 9), min_size=1, max_size=7)
@@ -92,7 +91,7 @@ def test_a_price_per_graph_chooses_k() -> None:
     """Each further bucket must save more than it costs: 3 sizes, and 1, 2 or 3 buckets."""
     counts = {10: 100, 100: 9, 1000: 1}
     prices = (0.0, 10_000.0, 200_000.0)
-    chosen = [plan_buckets(counts, 8, per_graph_cost=price) for price in prices]
+    chosen = [plan(counts, 8, per_graph_cost=price).buckets for price in prices]
     assert chosen == [(10, 100, 1000), (10, 1000), (1000,)]
 
 

@@ -70,7 +70,7 @@ def test_every_key_of_the_table_is_an_option(tmp_path: Path) -> None:
         "fail_on": "recompiles>0", "tlparse": True, "depyf": True,
         "prices": str(prices), "otlp": "http://localhost:4318", "prometheus_textfile": figures,
         "pushgateway": "http://localhost:9091", "prometheus_listen": 9464,
-        "telemetry_every": 20, "experiments": True, "html": str(tmp_path / "page.html"),
+        "telemetry_every": 20, "html": str(tmp_path / "page.html"),
         "record": True,
     }  # fmt: skip
     assert values.keys() == TOML_KEYS[""].keys()
@@ -85,7 +85,6 @@ def test_every_key_of_the_table_is_an_option(tmp_path: Path) -> None:
         prometheus_textfile=figures,
         pushgateway="http://localhost:9091",
         prometheus_listen=("127.0.0.1", 9464),
-        experiments=True,
         every_s=20.0,
     )
 

@@ -78,7 +78,7 @@ def test_the_core_names_no_extension() -> None:
         "import compilediag.extensions.fleet.stats",
         "def f():\n    from compilediag.extensions.fleet import stats",
         "from compilediag import extensions",
-        "from compilediag_harness.extensions import experiments",
+        "from compilediag_harness.extensions import packing",
         "import_module('compilediag.extensions.fleet')",
     ],
 )

@@ -101,12 +101,6 @@ def test_stats_by_preset(run: Run) -> None:
     assert "(no preset)      70" in run("stats", "receipts", "--by", "preset")
 
 
-def test_a_lane_from_the_index(run: Run) -> None:
-    """`--indexed` answers for the newest of one lane; where it cannot, every file is looked at."""
-    asked = ("stats", "receipts", "--configuration", "gpt-small/train", "--last", "5", "--indexed")
-    assert "5 receipts of 1 configuration" in run(*asked)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -117,7 +111,6 @@ def test_a_lane_from_the_index(run: Run) -> None:
         ),
         (("trend", "receipts", "--since", "soon"), "--since 'soon' is no time"),
         (("trend", "receipts", "--measure", "speed"), "there is no measure 'speed'"),
-        (("stats", "receipts", "--indexed"), "--indexed is for one --configuration"),
         (("stats", "--configuration", "x"), "there is no .compilediag here"),
     ],
 )
@@ -200,11 +193,9 @@ def test_what_was_undone_and_what_just_began(tmp_path: Path, run: Run) -> None:
 
 
 def test_progress_is_shown_on_a_terminal(receipts: Path, monkeypatch, capsys) -> None:
-    """While files are read for the first time, and wiped when that is over; nothing in a pipe."""
+    """While files are read, and wiped when that is over; nothing in a pipe."""
     monkeypatch.setattr(options, "_EVERY", 20)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    for file in receipts.glob(".compilediag-index*"):
-        file.unlink()
     assert main(["stats", str(receipts)]) == 0
     words = capsys.readouterr().err
     assert "reading receipts 20 of 72" in words

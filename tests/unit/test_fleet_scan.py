@@ -8,8 +8,13 @@ from many_receipts import content, entry, measured, plain, written
 
 from compilediag.errors import UsageError
 from compilediag.extensions.fleet.entry import BadFile, Entry
-from compilediag.extensions.fleet.folder import load_fleet
-from compilediag.extensions.fleet.scan import read_content, read_file, scan, select_candidates
+from compilediag.extensions.fleet.scan import (
+    load_fleet,
+    read_content,
+    read_file,
+    scan,
+    select_candidates,
+)
 
 
 def kinds(folder: Path) -> dict[str, str]:
@@ -55,8 +60,7 @@ def test_runs_and_files_at_any_depth(tmp_path: Path) -> None:
     _write(tmp_path / ".e.json", 7)
     (tmp_path / ".compilediag" / "latest").symlink_to("run1", target_is_directory=True)
     (tmp_path / "gone.json").symlink_to("nowhere.json")
-    found, problems = scan(str(tmp_path))
-    paths = [file.path for file in found]
+    paths, problems = scan(str(tmp_path))
     assert paths == [".compilediag/run1/receipt.json", "a.json", "deep/er/b.json"]
     assert problems == []
     plain_files = (path for path in tmp_path.rglob("*") if not path.is_symlink())
@@ -69,6 +73,18 @@ def test_copies_count_once(tmp_path: Path) -> None:
     _write(tmp_path / "b.json", 1)
     assert [found.path for found in load_fleet(str(tmp_path)).entries] == ["a.json"]
     assert kinds(tmp_path) == {"b.json": "copy"}
+
+
+def test_only_what_is_wanted_is_kept(tmp_path: Path) -> None:
+    """A lane can be asked for; copies of others are not named."""
+    names = ("gpt/train", "vit/train")
+    written(
+        tmp_path, range(6), lambda n: measured(header__lane__name=names[n % 2], steps__median=n)
+    )
+    (tmp_path / "copy.json").write_bytes((tmp_path / "r00001.json").read_bytes())
+    found = load_fleet(str(tmp_path), lambda entry: entry.configuration.name == "gpt/train")
+    assert [entry.values["step_s"] for entry in found.entries] == [0, 2, 4]
+    assert (found.problems, found.files_read) == ((), 7)
 
 
 def test_a_file_that_vanishes_is_a_problem(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compilediag_harness.shapes.buckets import BucketsImpossible, plan_buckets
+from compilediag_harness.shapes.buckets import BucketsImpossible, plan
 from compilediag_harness.shapes.grids import evaluate_grid, plan_grid
 
 PAIRS = st.dictionaries(
@@ -23,7 +23,7 @@ def test_each_axis_is_the_best_for_the_other(counts: dict[tuple[int, int], int],
     for (one, other), count in counts.items():
         width = min(size for size in found.second if size >= other)
         weights[one] = weights.get(one, 0) + width * count
-    first = plan_buckets(weights, k // len(found.second))
+    first = plan(weights, k // len(found.second)).buckets
     assert evaluate_grid(counts, first, found.second).run_elements >= found.run_elements
 
 

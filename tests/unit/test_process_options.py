@@ -6,7 +6,7 @@ from compilediag_harness.base import process_options
 from compilediag_harness.base.process_options import VARIABLE, ProcessOptions, WriteTracingPlan
 
 PLAN = WriteTracingPlan(frozenset({3, 7}), frozenset({'"steps":', "L['scale']"}))
-ALL = ProcessOptions(5, experiments_s=15.0, sync_steps=(7, 6), write_tracing=PLAN, past_limit=True)
+ALL = ProcessOptions(5, sync_steps=(7, 6), write_tracing=PLAN, past_limit=True)
 
 
 @pytest.mark.parametrize("options", [ALL, ProcessOptions(), ProcessOptions(write_tracing=PLAN)])

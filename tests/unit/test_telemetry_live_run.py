@@ -9,16 +9,16 @@ import pytest
 
 from compilediag.diagnosis.figures.goodput import compute_account, settle
 from compilediag.extensions.telemetry import live_run
-from compilediag.extensions.telemetry.live_run import LiveRun, RunEnd
+from compilediag.extensions.telemetry.live_run import LiveRun
 from compilediag.extensions.telemetry.metrics import (
     MAX_OWN_NAMES,
     METRICS,
     OTHER,
     Labels,
     MetricsSnapshot,
-    flatten_values,
     iterate_points,
 )
+from compilediag.runs.supervised.child import ExitInfo
 from compilediag.timeline.timeline import fold
 from compilediag_harness import wire
 
@@ -109,7 +109,7 @@ def test_the_account_grows_to_that_of_all_events(seed: int, monkeypatch) -> None
     assert process.settled is not None
     assert most < 60  # of 120
     run.add({"journal-1": events})
-    last = run.take_snapshot(100.0, end=RunEnd(0, 9.5, complete=True))
+    last = run.take_snapshot(100.0, end=ExitInfo(7, 0, 9.5))
     whole = all_at_once(events, 9.5, orderly=True)
     assert last.goodput_s == (whole.goodput_ns or 0) / 1e9
     assert sum(last.badput_s.values()) + last.goodput_s == pytest.approx(9.5, abs=1e-9)
@@ -197,10 +197,6 @@ def test_labels_hold_no_secret_no_control_character_and_are_few() -> None:
     assert len(made) == MAX_OWN_NAMES - 2 + 1
     assert OTHER in made
     assert labels.sum_by_label({"a b c": 1.0, "zz": 2.0, "eval": 4.0}) == {OTHER: 3.0, "eval": 4.0}
-    assert (
-        labels.clean_text("L['token'] == 'hunter2hunter2'\x1b")
-        == "L['token'] == '<redacted:known_value#1>' "
-    )
 
 
 def test_tracked_metrics_that_would_share_a_label_are_left_out() -> None:
@@ -214,7 +210,6 @@ def test_tracked_metrics_that_would_share_a_label_are_left_out() -> None:
     found = told(ran)
     assert found.tracked == {("valid", f"m{n}"): float(n) for n in range(MAX_OWN_NAMES)}
     assert found.tracked_per_s == {}
-    assert flatten_values(found)["compilediag/tracked_value/valid/m3"] == 3.0
 
 
 def test_what_is_not_known_is_not_reported() -> None:
@@ -224,9 +219,6 @@ def test_what_is_not_known_is_not_reported() -> None:
     assert "compilediag.goodput" not in names
     assert {"compilediag.recompiles", "compilediag.run.active"} <= names
     assert len({metric.prometheus for metric in METRICS}) == len(METRICS)
-    reported = flatten_values(MetricsSnapshot(1.0, 0.0, recompiles=3, badput_s={"eval": 2.0}))
-    assert reported["compilediag/recompiles"] == 3
-    assert reported["compilediag/badput_time_s/eval"] == 2.0
 
 
 def test_every_metric_stands_in_its_page() -> None:

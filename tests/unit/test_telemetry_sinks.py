@@ -8,23 +8,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from collector import Collector, attributes
+from collector import Collector
 
 from compilediag.errors import UsageError
-from compilediag.extensions.telemetry import worker
-from compilediag.extensions.telemetry.exporter import SHUTDOWN_TIMEOUT_S, Exporter
-from compilediag.extensions.telemetry.live_run import RunEnd
-from compilediag.extensions.telemetry.metrics import METRICS, Labels, MetricsSnapshot
-from compilediag.extensions.telemetry.run import make_sinks
+from compilediag.extensions.telemetry.exporter import SHUTDOWN_TIMEOUT_S, Exporter, make_sinks
+from compilediag.extensions.telemetry.metrics import METRICS, MetricsSnapshot
 from compilediag.extensions.telemetry.settings import (
     TelemetrySettings,
     find_endpoint,
     make_settings,
 )
-from compilediag.extensions.telemetry.spans import ExportedSpan, SpanBuilder, build_run_span
 from compilediag.extensions.telemetry.worker import ExportWorker, Sink
+from compilediag.runs.supervised.child import ExitInfo
 from compilediag_harness.base.journal import Journal
-from compilediag_harness.wire import Compiled, Location, ProcessStarted, SpanEnded, encode
+from compilediag_harness.wire import ProcessStarted, encode
 
 START = 1_700_000_000.0
 SNAPSHOT = MetricsSnapshot(
@@ -56,7 +53,6 @@ def collector():
 def fed(
     settings: TelemetrySettings,
     snapshots: Sequence[MetricsSnapshot],
-    spans: Sequence[ExportedSpan] = (),
 ) -> list[ExportWorker]:
     """Every snapshot in turn, given to the receivers of `settings` until they are through."""
     workers = [
@@ -66,8 +62,7 @@ def fed(
     for item in workers:
         item.start()
         for snapshot in snapshots:
-            item.offer(snapshot, spans)
-            spans = ()
+            item.offer(snapshot)
         item.finish()
     for item in workers:
         item.join(TIMEOUT_S)
@@ -77,18 +72,15 @@ def fed(
 # --- OTLP ------------------------------------------------------------------------------------
 
 
-def test_a_collector_gets_metrics_and_spans(collector: Collector, monkeypatch) -> None:
+def test_a_collector_gets_metrics(collector: Collector, monkeypatch) -> None:
     """Values, resource and headers arrive as OpenTelemetry's own proto reads them; the environment
-    names the service; spans are below that of the run, which says how it ended."""
+    names the service."""
     monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "team=vision")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key=abc")
-    span = ExportedSpan(
-        "eval", int(START * 1e9), int((START + 2) * 1e9), {"compilediag.category": "eval"}
-    )
-    workers = fed(TelemetrySettings(otlp=collector.url), [LAST], [span, build_run_span(LAST)])
+    workers = fed(TelemetrySettings(otlp=collector.url), [LAST])
     stats = workers[0].get_stats()
-    assert (stats.pushes, stats.spans, stats.spans_lost, stats.last_taken) == (1, 2, 0, True)
+    assert (stats.pushes, stats.last_taken) == (1, True)
     reported = collector.values(collector.metrics[-1])
     assert reported["compilediag.recompiles"] == 3
     assert reported["compilediag.goodput"] == 0.75
@@ -98,12 +90,6 @@ def test_a_collector_gets_metrics_and_spans(collector: Collector, monkeypatch) -
     assert (resource["service.name"], resource["team"]) == ("mine", "vision")
     assert resource["service.instance.id"] == "20261121-train"
     assert all(headers["x-key"] == "abc" for headers in collector.headers)
-    inner, run = collector.spans()
-    assert (inner.name, run.name) == ("eval", "compilediag.run")
-    assert inner.parent_span_id == run.span_id
-    assert inner.end_time_unix_nano - inner.start_time_unix_nano == 2_000_000_000
-    assert attributes(run)["compilediag.recompiles"] == 3
-    assert run.status.code == 2  # error
 
 
 def test_counters_are_cumulative_and_carry_their_unit(collector: Collector) -> None:
@@ -125,9 +111,9 @@ def test_a_collector_that_refuses_is_counted_and_says_nothing(collector, capfd) 
     """Each push that fails is counted with the reason; the terminal stays as it was, and so does
     the logging of OpenTelemetry."""
     collector.mode = "refuse"
-    workers = fed(TelemetrySettings(otlp=collector.url), [LAST], [build_run_span(LAST)])
+    workers = fed(TelemetrySettings(otlp=collector.url), [LAST])
     stats = workers[0].get_stats()
-    assert (stats.pushes, stats.pushes_failed, stats.spans, stats.spans_lost) == (0, 1, 0, 1)
+    assert (stats.pushes, stats.pushes_failed) == (0, 1)
     assert not stats.last_taken
     assert "400" in stats.problem
     assert capfd.readouterr() == ("", "")
@@ -209,12 +195,11 @@ def test_prometheus_scrapes_the_page() -> None:
 class Slow(Sink):
     """A sink that waits to be let on."""
 
-    name, where, takes_spans = "slow", "a slow sink", True
+    name, where = "slow", "a slow sink"
 
     def __init__(self) -> None:
         self.asked, self.go_on = threading.Event(), threading.Event()
         self.snapshots: list[MetricsSnapshot] = []
-        self.batches: list[int] = []
 
     def open(self) -> None: ...
 
@@ -223,36 +208,26 @@ class Slow(Sink):
         self.asked.set()
         assert self.go_on.wait(TIMEOUT_S)
 
-    def push_spans(self, spans: Sequence[ExportedSpan]) -> None:
-        self.batches.append(len(spans))
-
     def get_warning(self) -> str | None:
         return "it thinks"
 
     def close(self) -> None: ...
 
 
-def test_the_queue_is_bounded_and_what_is_dropped_is_counted(monkeypatch) -> None:
-    """While a push hangs, newer snapshots take each other's place and spans beyond the bound are
-    dropped; then they go in batches."""
-    monkeypatch.setattr(worker, "QUEUE_SPANS", 10)
-    monkeypatch.setattr(worker, "BATCH_SPANS", 4)
-    sink, span = Slow(), ExportedSpan("eval", 1, 2, {})
+def test_newer_figures_replace_those_that_wait() -> None:
+    """While a push hangs, newer snapshots take each other's place."""
+    sink = Slow()
     feeding = ExportWorker(sink, 0.0)
     feeding.start()
     feeding.offer(SNAPSHOT)
     assert sink.asked.wait(TIMEOUT_S)
-    for _ in range(3):
-        feeding.offer(SNAPSHOT, [span] * 5)
-    assert feeding.get_stats().spans_lost == 5
+    feeding.offer(SNAPSHOT)
     feeding.offer(LAST)
     feeding.finish()
     sink.go_on.set()
     feeding.join(TIMEOUT_S)
     assert sink.snapshots == [SNAPSHOT, LAST]
-    assert sink.batches == [4, 4, 2]
-    stats = feeding.get_stats()
-    assert (stats.pushes, stats.spans, stats.spans_lost) == (2, 10, 5)
+    assert feeding.get_stats().pushes == 2
 
 
 def test_a_receiver_that_hangs_is_left_behind() -> None:
@@ -260,12 +235,12 @@ def test_a_receiver_that_hangs_is_left_behind() -> None:
     sink = Slow()
     feeding = ExportWorker(sink, 0.0)
     feeding.start()
-    feeding.offer(LAST, [ExportedSpan("eval", 1, 2, {})])
+    feeding.offer(LAST)
     assert sink.asked.wait(TIMEOUT_S)
     feeding.finish()
     feeding.join(0.0)
     stats = feeding.get_stats()
-    assert (stats.pushes, stats.spans_lost, stats.problem) == (0, 1, "it thinks")
+    assert (stats.pushes, stats.last_taken, stats.problem) == (0, False, "it thinks")
     sink.go_on.set()
     feeding.join(TIMEOUT_S)
 
@@ -304,45 +279,14 @@ def test_a_hanging_receiver_costs_the_end_of_the_run_a_bounded_time(tmp_path: Pa
     journal_in(tmp_path).close()
     exporter_thread = Exporter(str(tmp_path), [slow, quick], 15.0, started_unix=START)
     exporter_thread.start()
-    reported = exporter_thread.stop(RunEnd(0, 1.0, complete=True))
+    reported = exporter_thread.stop(ExitInfo(7, 0, 1.0))
     slow.go_on.set()
     assert quick.snapshots[-1].active is False
-    assert quick.batches == [1]
     assert len(reported.notes) == 1
     assert "a slow sink" in reported.notes[0]
     assert "the last figures of the run were not taken" in reported.notes[0]
-    assert reported.extension["slow"]["spans"] == 1
+    assert reported.extension["slow"]["pushes"] == 1
     assert SHUTDOWN_TIMEOUT_S <= 2.0
-
-
-def test_spans_are_coarse_and_say_what_compiled_again_and_why() -> None:
-    """Compiles with place and cause, the program's own spans but for phases of steps; times by the
-    wall clock; no secret and no path of the machine."""
-    where = Location("/home/alice/model.py", 3, "forward")
-    first = Compiled(
-        2.0, 0, "0/0", 0, where, True, True, 0.5, None, 1, 1, 1, None, None, None
-    )  # fmt: skip
-    again = replace(
-        first, t=3.0, compile_id="0/1", recompile_reason="token == 'hunter2hunter2'\x1b"
-    )
-    backward = replace(again, t=3.5, forward=False, recompile_reason=None)
-    spans = [
-        SpanEnded(5.0, 0, name, 4.0, wall_s, 0, 0)
-        for name, wall_s in (("eval", 1.0), ("forward", 1.0), ("data", 1.0), ("tiny", 0.001))
-    ]
-    builder = SpanBuilder(Labels((), ("hunter2hunter2",)))
-    assert list(builder.build_spans([first])) == []  # before the process has said when it started
-    opening = ProcessStarted(0.0, 1, 7, 6, 1, 2, (), "", "", "2026-11-20T14:45:00.500000Z", "3.11")
-    reported = list(builder.build_spans([opening, first, again, backward, *spans]))
-    assert [span.name for span in reported] == ["compile", "recompile", "recompile", "eval"]
-    assert reported[0].start_unix_ns == 1_795_185_902_000_000_000
-    assert reported[0].end_unix_ns - reported[0].start_unix_ns == 500_000_000
-    assert reported[0].attributes["code.file.path"] == "model.py"
-    assert reported[0].attributes["compilediag.rank"] == 1
-    assert reported[1].attributes["compilediag.reason"] == "token == '<redacted:known_value#1>' "
-    assert reported[2].attributes["compilediag.backward"] is True
-    assert "hunter2" not in str(reported)
-    assert "alice" not in str(reported)
 
 
 @pytest.mark.parametrize(
@@ -358,11 +302,11 @@ def test_spans_are_coarse_and_say_what_compiled_again_and_why() -> None:
         ({"prometheus_listen": "0"}, "prometheus_listen must be [HOST:]PORT"),
         ({"prometheus_listen": "h:99999"}, "prometheus_listen must be [HOST:]PORT"),
         (
-            {"experiments": True, "telemetry_every": 5.0},
+            {"otlp": "http://h", "telemetry_every": 5.0},
             "telemetry_every must be at least 15 seconds",
         ),
         (
-            {"experiments": True, "telemetry_every": float("nan")},
+            {"otlp": "http://h", "telemetry_every": float("nan")},
             "telemetry_every must be at least",
         ),
     ],
@@ -398,6 +342,6 @@ def test_standard_variables_switch_off_and_limit(monkeypatch) -> None:
         find_endpoint({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://me:pw@h:1/x?k=1"}) == "http://h:1/x"
     )
     assert find_endpoint({}) == "http://localhost:4318"
-    assert make_settings({}, experiments=False) is None
+    assert make_settings({}) is None
     found = make_settings({}, prometheus_listen="[::1]:9464")
     assert found.prometheus_listen == ("::1", 9464)

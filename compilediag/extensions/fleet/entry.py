@@ -134,25 +134,18 @@ class ReceiptFilter(NamedTuple):
     since_s: float | None = None
     until_s: float | None = None
 
-    def wants(self, configuration: str, created_s: float | None) -> bool:
-        """True if a receipt of this configuration and time may be one of them."""
-        if self.configurations and not _fits(configuration, self.configurations):
+    def wants(self, entry: Entry) -> bool:
+        """True if a receipt is one of them."""
+        if self.configurations and not _fits(entry.configuration.name, self.configurations):
+            return False
+        if self.presets and not _fits(entry.configuration.preset or "", self.presets):
             return False
         if self.since_s is None and self.until_s is None:
             return True
-        if created_s is None:
+        if entry.created_s is None:
             return False
-        after = self.since_s is None or created_s >= self.since_s
-        return after and (self.until_s is None or created_s < self.until_s)
-
-    def select(self, entries: Iterable[Entry]) -> tuple[Entry, ...]:
-        """Select the wanted receipts, in their order."""
-        return tuple(
-            entry
-            for entry in entries
-            if self.wants(entry.configuration.name, entry.created_s)
-            and (not self.presets or _fits(entry.configuration.preset or "", self.presets))
-        )
+        after = self.since_s is None or entry.created_s >= self.since_s
+        return after and (self.until_s is None or entry.created_s < self.until_s)
 
 
 def _fits(name: str, patterns: Sequence[str]) -> bool:

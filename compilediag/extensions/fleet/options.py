@@ -16,11 +16,11 @@ from compilediag.commands.terminal import get_render_options, write_stderr
 from compilediag.errors import UsageError
 from compilediag.extensions.fleet.changes import LevelChange, Mark, State, Trend
 from compilediag.extensions.fleet.entry import BadFile, ReceiptFilter
-from compilediag.extensions.fleet.folder import Fleet, Progress, load_fleet, load_newest
+from compilediag.extensions.fleet.scan import Fleet, Progress, load_fleet
 from compilediag.extensions.fleet.stats import Stats
 from compilediag.extensions.fleet.stats_view import list_notes
 from compilediag.json_document import Document
-from compilediag.option_fields import argument, flag, option
+from compilediag.option_fields import argument, option
 from compilediag.readers.lines import parse_unix_s
 from compilediag.receipt.locate import RUNS_FOLDER
 
@@ -50,22 +50,16 @@ class FleetOptions:
     until: str | None = option(
         "--until WHEN", "Only receipts before then; same formats as --since."
     )
-    indexed: bool = flag(
-        "--indexed", "With one --configuration and --last: read the index, not every file."
-    )
 
     def make_filter(self) -> ReceiptFilter:
         """Make the filter of the receipts that the options choose.
 
         Raises:
-            UsageError: `--indexed` without one plain name, or a time that cannot be read.
+            UsageError: a time cannot be read.
         """
-        names = self.configurations
-        if self.indexed and (len(names) != 1 or set(names[0]) & set("*?[")):
-            raise UsageError("--indexed is for one --configuration NAME, without a pattern")
         now = time.time()
         return ReceiptFilter(
-            configurations=names,
+            configurations=self.configurations,
             presets=self.presets,
             since_s=parse_moment("--since", self.since, now),
             until_s=parse_moment("--until", self.until, now),
@@ -91,9 +85,8 @@ def parse_moment(option: str, text: str | None, now: float) -> float | None:
     return moment_s
 
 
-def load_receipts(options: FleetOptions, last: int | None) -> Fleet:
-    """Load the receipts that the options choose; with --indexed the newest `last` of the
-    configuration, from the index alone where it can tell.
+def load_receipts(options: FleetOptions) -> Fleet:
+    """Load the receipts that the options choose.
 
     Raises:
         UsageError: there is no such folder, or no receipt in it that fits.
@@ -105,24 +98,19 @@ def load_receipts(options: FleetOptions, last: int | None) -> Fleet:
         raise UsageError(f"there is no {root} here: {advice}")
 
     def report_progress(done: int, total: int) -> None:
-        """Write a line on a terminal while many files are read for the first time."""
+        """Write a line on a terminal while many files are read."""
         if total >= 2 * _EVERY and done % _EVERY == 0:
             write_stderr(f"\r\x1b[Kreading receipts {done:,} of {total:,}")
         if total >= 2 * _EVERY and done == total - 1:
             write_stderr("\r\x1b[K")
 
     progress: Progress = report_progress if sys.stderr.isatty() else lambda done, total: None
-    loaded = None
-    if options.indexed and last and not receipt_filter.until_s:
-        loaded = load_newest(root, receipt_filter.configurations[0], last)
-    if loaded is None:
-        loaded = load_fleet(root, receipt_filter.wants, progress)
-    fleet = loaded._replace(entries=receipt_filter.select(loaded.entries))
+    fleet = load_fleet(root, receipt_filter.wants, progress)
     if not fleet.entries:
         # Why nothing is chosen, with what is there instead.
         entries = load_fleet(root).entries
         if not entries:
-            others = f" ({len(loaded.problems)} other JSON files)" if loaded.problems else ""
+            others = f" ({len(fleet.problems)} other JSON files)" if fleet.problems else ""
             raise UsageError(f"there is no receipt in {root}{others}")
         names = sorted({entry.configuration.name for entry in entries})
         shown = ", ".join(names[:_MAX_NAMES]) + (", ..." if len(names) > _MAX_NAMES else "")
@@ -134,7 +122,7 @@ def load_receipts(options: FleetOptions, last: int | None) -> Fleet:
 
 def format_notes(fleet: Fleet) -> str:
     """Format what the screen has below its tables: files that are no receipts."""
-    lines = list_notes(fleet.problems, fleet.notes, get_render_options())
+    lines = list_notes(fleet.problems, get_render_options())
     return "".join(f"\n{line}" for line in lines) + "\n" if lines else ""
 
 
@@ -143,8 +131,8 @@ def make_fleet_fields(fleet: Fleet) -> dict[str, Any]:
     return {
         "folder": fleet.root,
         "receipts": len(fleet.entries),
-        "not_counted": tuple(fleet.problems),
-        "notes": tuple(fleet.notes),
+        "not_counted": fleet.problems,
+        "notes": (),
         "files_read": fleet.files_read,
     }
 

@@ -1,4 +1,4 @@
-"""Finds the files below a folder or URI that may be receipts, and reads them as entries.
+"""Finds the files below a folder or URI that may be receipts, and loads them as entries.
 
 Candidates are JSON files. Of a folder below the root that holds a `receipt.json`, only that counts:
 it is the folder of a run, and the rest are its artifacts. Hidden files and folders are left out,
@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, cast
 
-from compilediag.errors import ReceiptTooNew, ReceiptUnreadable
+from compilediag.errors import ReceiptTooNew, ReceiptUnreadable, UsageError
 from compilediag.extensions.fleet.entry import BadFile, Entry, make_entry
 from compilediag.readers.lines import parse_unix_s
-from compilediag.readers.storage import convert_errors, get_file_system, list_files
+from compilediag.readers.storage import convert_errors, get_file_system, is_uri, list_files
 from compilediag.receipt.contradictions import find_contradictions
 from compilediag.receipt.file import LARGEST_BYTES, decode_receipt
 from compilediag.receipt.locate import RECEIPT_NAME, RUNS_FOLDER
@@ -30,21 +30,62 @@ BATCH_FILES = 200
 _TOO_LARGE = f"larger than {LARGEST_BYTES >> 20} MiB"
 
 
-class Candidate(NamedTuple):
-    """A file that may be a receipt."""
+Progress = Callable[[int, int], None]
+"""Called with how many of how many files have been read."""
 
-    path: str
-    """Relative to the folder, with "/" between its parts."""
-    signature: bytes
-    """Differs after every change of the file: size, both times in nanoseconds, and inode.
 
-    The time of change is set by the system: who sets back the time of modification cannot set it.
+class Fleet(NamedTuple):
+    """The receipts of a folder."""
+
+    root: str
+    """The folder as it was named; paths of entries are relative to it."""
+    entries: tuple[Entry, ...]
+    """In the order of time; those without a time come first."""
+    problems: tuple[BadFile, ...]
+    files_read: int
+
+
+def load_fleet(
+    location: str,
+    wanted: Callable[[Entry], bool] = lambda entry: True,
+    progress: Progress = lambda done, total: None,
+) -> Fleet:
+    """Load every wanted receipt in and below a folder or a URI, and what the other files are.
+
+    Raises:
+        UsageError: there is nothing at the location, or what it needs is not installed.
     """
-    changed_s: float
+    if is_uri(location):
+        read, unreadable = list(read_uri(location)), list[BadFile]()
+    elif not os.path.isdir(location):
+        raise UsageError(f"there is no folder {location}: name one that holds receipts")
+    else:
+        read = list[Entry | BadFile]()
+        paths, unreadable = scan(location)
+        for done, path in enumerate(paths):
+            progress(done, len(paths))
+            read.append(read_file(location, path))
+    # Each receipt once: copies are problems.
+    entries: dict[str, Entry] = {}
+    problems: list[BadFile] = []
+    for record in sorted((*unreadable, *read), key=lambda record: record.path):
+        if isinstance(record, BadFile):
+            problems.append(record)
+        elif wanted(record):
+            first = entries.setdefault(record.receipt_id, record)
+            if first is not record:
+                problems.append(BadFile(record.path, "copy", f"the same receipt as {first.path}"))
+    # Ids of the same millisecond keep their order.
+    ordered = sorted(
+        entries.values(),
+        key=lambda entry: (-1.0 if entry.created_s is None else entry.created_s, entry.receipt_id),
+    )
+    return Fleet(location, tuple(ordered), tuple(problems), len(read))
 
 
-def scan(folder: str) -> tuple[list[Candidate], list[BadFile]]:
-    """Scan a folder: every candidate below it in the order of paths, and what cannot be read."""
+def scan(folder: str) -> tuple[list[str], list[BadFile]]:
+    """Scan a folder: the path of every candidate below it, in order and with "/" between its parts,
+    and what cannot be read."""
     paths: list[str] = []
     problems: list[BadFile] = []
 
@@ -59,7 +100,7 @@ def scan(folder: str) -> tuple[list[Candidate], list[BadFile]]:
             folders.clear()
         folders[:] = [name for name in folders if not _is_hidden(name)]
         paths += [prefix + name for name in names]
-    files: list[Candidate] = []
+    files: list[str] = []
     for path in select_candidates(paths):
         try:
             status = os.stat(os.path.join(folder, path))
@@ -69,8 +110,7 @@ def scan(folder: str) -> tuple[list[Candidate], list[BadFile]]:
             problems.append(BadFile(path, "unreadable", error.strerror or str(error)))
             continue
         if stat.S_ISREG(status.st_mode):
-            changed_s = max(status.st_mtime, status.st_ctime)
-            files.append(Candidate(path, _make_signature(status), changed_s))
+            files.append(path)
     return files, problems
 
 
@@ -91,19 +131,6 @@ def select_candidates(paths: Iterable[str]) -> list[str]:
 
 def _is_hidden(path: str) -> bool:
     return any(part.startswith(".") and part != RUNS_FOLDER for part in path.split("/"))
-
-
-def read_signature(folder: str, path: str) -> bytes | None:
-    """Read the signature of one file; None where it is gone."""
-    try:
-        return _make_signature(os.stat(os.path.join(folder, path)))
-    except OSError:
-        return None
-
-
-def _make_signature(status: os.stat_result) -> bytes:
-    times = status.st_mtime_ns, status.st_ctime_ns
-    return b"%d %d %d %d" % (status.st_size, *times, status.st_ino)
 
 
 def read_uri(location: str) -> Iterator[Entry | BadFile]:

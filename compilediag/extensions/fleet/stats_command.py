@@ -54,7 +54,7 @@ def command(options: StatsOptions) -> None:
     the last 100 runs passed their checks. DIR is a folder that contains receipt files or runs at
     any depth (default .compilediag), or a URI such as s3://bucket/runs.
     """
-    fleet = load_receipts(options, options.last)
+    fleet = load_receipts(options)
     entries = merge_by_preset(fleet.entries) if options.by == "preset" else fleet.entries
     stats = compute_stats(entries, options.last)
     if options.as_json:

@@ -106,8 +106,8 @@ def format_counts(counts: Mapping[str, int], options: RenderOptions) -> str:
     return ", ".join(f"{total:,} {options.clean(name, 60)}" for name, total in counts.items())
 
 
-def list_notes(bad: Sequence[BadFile], remarks: Sequence[str], options: RenderOptions) -> list[str]:
-    """List the files that are not counted, by kind and by name, and what else is to be known."""
+def list_notes(bad: Sequence[BadFile], options: RenderOptions) -> list[str]:
+    """List the files that are not counted, by kind and by name."""
     lines: list[str] = []
     if bad:
         lines.append(options.paint(f"not counted: {pluralize(len(bad), 'file')}", "bold"))
@@ -118,6 +118,4 @@ def list_notes(bad: Sequence[BadFile], remarks: Sequence[str], options: RenderOp
             more = f" and {len(files) - MAX_NAMES:,} more" if len(files) > MAX_NAMES else ""
             why = f": {options.clean(files[0].text, 160)}" if len(files) == 1 else ""
             lines += options.wrap(f"{len(files):,} {description}: {names}{more}{why}", "  ", "    ")
-    for remark in remarks:
-        lines += options.wrap(f"note: {options.clean(remark)}", "", "  ")
     return lines

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import click
 
-from compilediag.commands.receipts import announce_page, format_suffix
+from compilediag.commands.receipts import format_suffix
 from compilediag.commands.subcommand import subcommand
 from compilediag.commands.terminal import get_render_options, write, write_document
 from compilediag.errors import UsageError
-from compilediag.extensions.fleet.changes import Trend, get_event_order, group_changes
+from compilediag.extensions.fleet.changes import ChangeEvent, group_changes
 from compilediag.extensions.fleet.measures import BY_NAME
 from compilediag.extensions.fleet.options import (
     FleetOptions,
@@ -23,7 +23,7 @@ from compilediag.extensions.fleet.options import (
     make_fleet_fields,
 )
 from compilediag.extensions.fleet.trend import Rules, compute_trends
-from compilediag.extensions.fleet.trend_view import render_trend, render_trend_page
+from compilediag.extensions.fleet.trend_view import list_events, render_trend
 from compilediag.option_fields import flag, option
 
 
@@ -48,7 +48,6 @@ class TrendOptions(FleetOptions):
     any_status: bool = flag("--any-status", "Include failed and killed runs.")
     complete: bool = flag("--all", "Show every change, including those that were undone.")
     as_json: bool = flag("--json", "Print every series and change as JSON.")
-    html: str | None = option("--html FILE", "Write the trend to FILE as one offline page.")
 
 
 @subcommand(
@@ -76,10 +75,8 @@ def command(options: TrendOptions) -> None:
         any_status=options.any_status,
         measures=options.measures,
     )
-    fleet = load_receipts(options, options.last)
+    fleet = load_receipts(options)
     trends = compute_trends(fleet.entries, rules)
-    if options.as_json and options.html is not None:
-        raise UsageError("--json and --html are different formats: choose one")
     if options.as_json:
         events = tuple(
             TrendEvent(event.trend.label, event.first, event.changes, event.state)
@@ -92,25 +89,16 @@ def command(options: TrendOptions) -> None:
         )
         write_document(document)
         return
-    following = _format_next(trends, fleet.root, options.folder)
-    if options.html is not None:
-        from compilediag.runs.offline.html_file import load_assets, write_page
-
-        page = render_trend_page(trends, load_assets(), root=get_render_options().root)
-        write_page(options.html, page)
-        write(f"{announce_page(options.html)}\n{format_notes(fleet)}\n  next: {following}\n")
-        return
+    following = _format_next(list_events(trends), fleet.root, options.folder)
     screen = render_trend(trends, get_render_options(), complete=options.complete)
     write(f"{screen}{format_notes(fleet)}\n  next: {following}\n")
 
 
-def _format_next(trends: Sequence[Trend], root: str, folder: str | None) -> str:
+def _format_next(events: Sequence[ChangeEvent], root: str, folder: str | None) -> str:
     """Format the next command: a comparison of the receipts on both sides of the first change."""
-    events = [event for trend in trends for event in group_changes(trend)]
-    first = min(events, key=get_event_order, default=None)
-    if first is None or first.state not in ("worse", "beginning"):
+    if not events or events[0].state not in ("worse", "beginning"):
         return f"compilediag history stats{format_suffix(folder)}"
-    change = first.surest
+    change = events[0].surest
     paths = (change.last_before.path, change.latest.path)
     line = "compilediag diff" + "".join(format_suffix(os.path.join(root, path)) for path in paths)
     # Names of files are text of others: they must not act on a terminal.

@@ -1,4 +1,4 @@
-"""Renders changes over many receipts, the worst first, with where each began: screen and page."""
+"""Renders changes over many receipts, the worst first, with where each began."""
 
 from __future__ import annotations
 
@@ -15,15 +15,7 @@ from compilediag.extensions.fleet.changes import (
 )
 from compilediag.extensions.fleet.measures import BY_NAME
 from compilediag.extensions.fleet.stats_view import describe_span, format_counts
-from compilediag.views.document import (
-    Kind,
-    LineChart,
-    Overview,
-    Paragraph,
-    Preformatted,
-    Section,
-    Table,
-)
+from compilediag.views.document import Kind
 from compilediag.views.format import (
     draw_sparkline,
     format_more,
@@ -31,7 +23,6 @@ from compilediag.views.format import (
     format_quantity,
     pluralize,
 )
-from compilediag.views.html.page import Assets, render_overview
 from compilediag.views.style import RenderOptions
 from compilediag.views.text import measure_width, pad
 
@@ -41,14 +32,6 @@ MAX_TRENDS = 8
 _COMMIT = 10
 SIGNS = {"worse": "bad", "beginning": "warn", "better": "good", "undone": "good"}
 _COLORS = {"bad": "red", "warn": "yellow", "good": "green", "blind": "yellow"}
-MAX_SECTIONS = 100
-"""Of a page."""
-_STATES = {
-    "worse": "worse, and still so",
-    "beginning": "worse in the newest receipts",
-    "better": "better",
-    "undone": "undone since",
-}
 
 
 def render_trend(trends: Sequence[Trend], options: RenderOptions, *, complete: bool = False) -> str:
@@ -214,52 +197,3 @@ def render_steady(trend: Trend, options: RenderOptions, *, complete: bool) -> li
     if trend.left_out:
         lines += options.wrap(f"left out: {format_counts(trend.left_out, options)}", "  ", "    ")
     return lines
-
-
-# --- as a page -----------------------------------------------------------------------------------
-
-
-def render_trend_page(trends: Sequence[Trend], assets: Assets, *, root: str = "") -> str:
-    """Render the page: every change, the worst first, then what is steady.
-
-    Args:
-        trends: with their changes.
-        assets: templates, style and script.
-        root: files below this folder are shown relative to it.
-    """
-    options = RenderOptions(root=root)
-    events = list_events(trends)
-    kind, sentence = conclude_trend(trends, events)
-    steady = [line for trend in trends for line in render_steady(trend, options, complete=True)]
-    shown = events[:MAX_SECTIONS]
-    sections = [_build_section(number, event, options) for number, event in enumerate(shown, 1)]
-    sections.append(Section("steady", "Steady", "What is steady", (Preformatted(steady),)))
-    hidden = len(events) - MAX_SECTIONS
-    more = f"{hidden} more changes: compilediag history trend --json"
-    about = Overview(
-        title="trend",
-        kind=kind,
-        sentence=sentence,
-        sections=sections,
-        notes=[more] if hidden > 0 else (),
-        facts=[("receipts", describe_span(trends, options))],
-    )
-    return render_overview(about, assets)
-
-
-def _build_section(number: int, event: ChangeEvent, options: RenderOptions) -> Section:
-    rows = [format_change(change, options) for change in event.changes]
-    pictures = list[LineChart]()
-    for change, row in zip(event.changes, rows, strict=True):
-        values = raise_above_zero(event.trend.get_points(change))
-        pictures.append(LineChart(row[0], row[1], values, min(values), max(values)))
-    return Section(
-        f"change-{number}",
-        f"Change {number}",
-        format_event_title(event, options),
-        (
-            Paragraph(f"{_STATES[event.state]}.".capitalize(), list_circumstances(event, options)),
-            Table(("measure", "before and after", "change"), rows, "changes that began together"),
-        ),
-        pictures=pictures,
-    )

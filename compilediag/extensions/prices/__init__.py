@@ -6,11 +6,11 @@ import hashlib
 import math
 import os
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any, cast
+
+import msgspec
 
 from compilediag.errors import UsageError
 from compilediag.receipt.schema.record import make_record
@@ -94,13 +94,12 @@ def read_prices(path: str) -> PriceTable:
     Raises:
         UsageError: it cannot be read, or is no price table.
     """
-    toml: Any = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     try:
         with open(path, "rb") as stream:
             content = stream.read(MAX_PRICES_BYTES + 1)
         if len(content) > MAX_PRICES_BYTES:
             raise UsageError(f"{path} is larger than 1 MiB: this is not a price table")
-        raw = toml.loads(content.decode("utf-8-sig"))
+        raw = msgspec.toml.decode(content.decode("utf-8-sig"))
     except OSError as error:
         reason = error.strerror or error
         raise UsageError(f"the price table {path} cannot be read: {reason}") from error

@@ -10,19 +10,12 @@ from typing import TYPE_CHECKING
 from compilediag.diagnosis.codes import UNREPEATABLE
 from compilediag.errors import ReproImpossible
 from compilediag.extensions.repro.changes import build_change
-from compilediag.extensions.repro.owners import INPUT, Lines, build_instances, build_program
-from compilediag.extensions.repro.values import MAX_ELEMENTS, build_ones, parse_shape
-from compilediag.extensions.repro.variables import RESERVED, get_code_info, locate_variable
-from compilediag.receipt.schema.evidence import GuardEvidence
-from compilediag.receipt.user_line import find_leading_call
-from compilediag.views.text import clean
-
-if TYPE_CHECKING:
-    from compilediag.receipt.schema.compiles import FindingRecord
-
-
 from compilediag.extensions.repro.owners import (
     BACKEND,
+    INPUT,
+    Lines,
+    build_instances,
+    build_program,
     call_model,
     call_twice,
     define_function,
@@ -31,6 +24,14 @@ from compilediag.extensions.repro.owners import (
     join,
     nest_modules,
 )
+from compilediag.extensions.repro.values import MAX_ELEMENTS, build_ones, parse_shape
+from compilediag.extensions.repro.variables import RESERVED, get_code_info, locate_variable
+from compilediag.receipt.schema.evidence import GuardEvidence
+from compilediag.receipt.user_line import find_leading_call
+from compilediag.views.text import clean
+
+if TYPE_CHECKING:
+    from compilediag.receipt.schema.compiles import FindingRecord
 
 _DIRECTION = "in which direction the mode changed was not recorded"
 

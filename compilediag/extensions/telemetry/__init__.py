@@ -1,1 +1,1 @@
-"""Metrics and spans of a run in progress, exported to OpenTelemetry, Prometheus, experiments."""
+"""Metrics of a run in progress, exported to OpenTelemetry and Prometheus."""

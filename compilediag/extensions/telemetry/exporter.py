@@ -1,4 +1,4 @@
-"""Exports the metrics and spans of a run from threads of the parent: the target takes no part.
+"""Exports the metrics of a run from threads of the parent: the target takes no part.
 
 One thread reads the journals once a period and takes a snapshot; every sink has a thread of its own
 (`worker`). When the target has ended, what is left is pushed within `SHUTDOWN_TIMEOUT_S`; a sink
@@ -7,21 +7,25 @@ that takes longer is abandoned, and what it did not accept is counted.
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
+import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 
-from compilediag.diagnosis.figures.goodput import CATEGORIES
-from compilediag.extensions.telemetry.live_run import LiveRun, RunEnd
-from compilediag.extensions.telemetry.metrics import Labels, flatten_values
-from compilediag.extensions.telemetry.spans import ExportedSpan, SpanBuilder, build_run_span
+from compilediag.extensions.telemetry.live_run import LiveRun
+from compilediag.extensions.telemetry.otlp import OtlpSink
+from compilediag.extensions.telemetry.prometheus import GatewaySink, ScrapeSink, TextfileSink
+from compilediag.extensions.telemetry.settings import (
+    FROM_ENVIRONMENT,
+    TelemetrySettings,
+    find_endpoint,
+    strip_credentials,
+)
 from compilediag.extensions.telemetry.worker import ExportWorker, Sink
 from compilediag.readers.journal import JournalTail
-from compilediag.runs.supervised.child import TelemetryReport
+from compilediag.runs.supervised.child import ExitInfo, SupervisedRun, TelemetryReport
 
 SHUTDOWN_TIMEOUT_S = 2.0
 """Longest time that the end of a run waits for all sinks together."""
@@ -35,8 +39,63 @@ IDLE_FACTOR = 50
 READ_BYTES = 64 << 20
 """Most bytes of one journal that are read for one snapshot."""
 
-METRICS_FILE = "telemetry.json"
-"""In the run directory, for the experiments that the target has open."""
+
+def begin(run: SupervisedRun) -> Callable[[ExitInfo], TelemetryReport]:
+    """Begin the export of a run in threads; the function that is returned ends it.
+
+    The target runs by now: a fault of ours must not leave it alone, and is reported instead.
+    """
+    settings, name = run.options.telemetry, run.configuration_name
+    assert isinstance(settings, TelemetrySettings)
+    try:
+        run_id = os.path.basename(run.run_dir)
+        sinks = make_sinks(settings, run.variables, configuration=name, run_id=run_id)
+        exporter = Exporter(
+            run.run_dir,
+            sinks,
+            settings.every_s,
+            started_unix=run.started_unix,
+            secrets=run.secrets,
+        )
+        exporter.start()
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"[:300]
+        note = f"telemetry did not begin, by a fault of compilediag: {reason}"
+        return lambda ended: TelemetryReport((note,), {})
+    return exporter.stop
+
+
+def make_sinks(
+    settings: TelemetrySettings, variables: Mapping[str, str], *, configuration: str, run_id: str
+) -> list[Sink]:
+    """Make one sink for each destination.
+
+    `configuration` is the label "lane" wherever the runs of a machine share a page; `run_id` is
+    for OpenTelemetry alone: as a label it would start new series with each run.
+    """
+    host = socket.gethostname()
+    sinks: list[Sink] = []
+    if settings.otlp is not None:
+        from_environment = settings.otlp == FROM_ENVIRONMENT
+        where = find_endpoint(variables) if from_environment else strip_credentials(settings.otlp)
+        resource = {
+            "service.name": configuration,
+            "service.instance.id": run_id,
+            "host.name": host,
+            "compilediag.lane": configuration,
+        }
+        url = None if from_environment else settings.otlp
+        sinks.append(OtlpSink(url, f"the OTLP collector at {where}", resource))
+    if settings.prometheus_textfile is not None:
+        sinks.append(TextfileSink(settings.prometheus_textfile, {"lane": configuration}))
+    if settings.pushgateway is not None:
+        where = strip_credentials(settings.pushgateway)
+        grouping = {"lane": configuration, "instance": host}
+        gateway = f"the push gateway at {where}"
+        sinks.append(GatewaySink(settings.pushgateway, gateway, grouping))
+    if settings.prometheus_listen is not None:
+        sinks.append(ScrapeSink(*settings.prometheus_listen, {"lane": configuration}))
+    return sinks
 
 
 class Exporter:
@@ -50,20 +109,15 @@ class Exporter:
         *,
         started_unix: float,
         secrets: tuple[str, ...] = (),
-        metrics_file: bool = False,
     ) -> None:
-        """`secrets`: values to redact; `metrics_file`: the newest metrics go to `run_dir` too."""
-        self._run_dir = run_dir
+        """`secrets`: values to redact."""
         self._every_s = every_s
-        self._metrics_file = metrics_file
         self._workers = [ExportWorker(sink, every_s) for sink in sinks]
         self._journals = JournalTail(run_dir, MAX_FILES)
         self._live_run = LiveRun(started_unix, secrets)
-        self._labels = Labels((*CATEGORIES, "compile", "recompile"), secrets)
-        self._span_builders: dict[str, SpanBuilder] = {}
         self._over = threading.Event()
         self._done = threading.Event()
-        self._end: RunEnd | None = None
+        self._end: ExitInfo | None = None
         self._started = time.monotonic()
         self._fault: str | None = None
         self._thread = threading.Thread(target=self._run, name="compilediag-telemetry", daemon=True)
@@ -73,7 +127,7 @@ class Exporter:
             worker.start()
         self._thread.start()
 
-    def stop(self, end: RunEnd) -> TelemetryReport:
+    def stop(self, end: ExitInfo) -> TelemetryReport:
         """Export the last metrics; returns within `SHUTDOWN_TIMEOUT_S` whatever the sinks do."""
         until = time.monotonic() + SHUTDOWN_TIMEOUT_S
         self._end = end
@@ -92,8 +146,6 @@ class Exporter:
                 lost.append(f"{stat.pushes_failed} of {total} pushes failed")
             if not stat.last_taken:
                 lost.append("the last figures of the run were not taken")
-            if stat.spans_lost:
-                lost.append(f"{stat.spans_lost} of {stat.spans + stat.spans_lost} spans were lost")
             if lost:
                 late = f"it did not answer within {SHUTDOWN_TIMEOUT_S:g} s of the run's end"
                 why = f"{', '.join(lost)} ({stat.problem or late})"
@@ -120,35 +172,16 @@ class Exporter:
 
     def _export(self) -> None:
         """Read what the journals have added, and offer a snapshot to every sink."""
-        added = self._journals.poll(READ_BYTES)
-        self._live_run.add(added)
-        spans: list[ExportedSpan] = []
-        for name, events in added.items():
-            builder = self._span_builders.setdefault(name, SpanBuilder(self._labels))
-            spans.extend(builder.build_spans(events))
-        losses: dict[tuple[str, str], int] = {}
-        for worker in self._workers:
-            stats, name = worker.get_stats(), worker.sink.name
-            losses[name, "pushes"] = stats.pushes_failed
-            if worker.sink.takes_spans:
-                losses[name, "spans"] = stats.spans_lost
-        end = self._end
+        self._live_run.add(self._journals.poll(READ_BYTES))
         snapshot = self._live_run.take_snapshot(
             time.time(),
             time.monotonic() - self._started,
             records_lost=self._journals.records_lost + self._journals.files_left_out,
-            losses=losses,
-            end=end,
+            losses={
+                (worker.sink.name, "pushes"): worker.get_stats().pushes_failed
+                for worker in self._workers
+            },
+            end=self._end,
         )
-        if end is not None:
-            spans.append(build_run_span(snapshot))
-        if self._metrics_file:
-            values = flatten_values(snapshot)
-            record = {"at_unix": snapshot.at_unix, "step": snapshot.steps, "figures": values}
-            path = os.path.join(self._run_dir, METRICS_FILE)
-            with contextlib.suppress(OSError):  # a full disk costs the experiments one update
-                with open(f"{path}.new", "w", encoding="utf-8") as file:
-                    json.dump(record, file)
-                os.replace(f"{path}.new", path)
         for worker in self._workers:
-            worker.offer(snapshot, spans)
+            worker.offer(snapshot)

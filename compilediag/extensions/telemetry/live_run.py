@@ -23,6 +23,7 @@ from compilediag.diagnosis.figures.goodput import (
     settle,
 )
 from compilediag.extensions.telemetry.metrics import OTHER, Labels, MetricsSnapshot
+from compilediag.runs.supervised.child import ExitInfo
 from compilediag.timeline.process import unpack_batches
 from compilediag.timeline.timeline import Compile, Step, Timeline, fold
 from compilediag_harness import wire
@@ -165,16 +166,6 @@ class LiveProcess:
             del self.steps[:index]
 
 
-@dataclass(frozen=True, slots=True)
-class RunEnd:
-    """The end of a run, as measured by its parent."""
-
-    exit_code: int
-    wall_s: float
-    complete: bool
-    """It ended by itself, with success."""
-
-
 class LiveRun:
     """The events of a run, accumulated."""
 
@@ -197,7 +188,7 @@ class LiveRun:
         *,
         records_lost: int = 0,
         losses: Mapping[tuple[str, str], int] | None = None,
-        end: RunEnd | None = None,
+        end: ExitInfo | None = None,
     ) -> MetricsSnapshot:
         """Take the state now. The mean step time is of the steps since the previous snapshot."""
         processes = sorted(self._processes.values(), key=LiveProcess.get_start_order)
@@ -234,7 +225,7 @@ class LiveRun:
         return self._add_steps(snapshot, lead, end)
 
     def _add_steps(
-        self, snapshot: MetricsSnapshot, lead: LiveProcess, end: RunEnd | None
+        self, snapshot: MetricsSnapshot, lead: LiveProcess, end: ExitInfo | None
     ) -> MetricsSnapshot:
         step_s = lead.take_mean_step_s()
         folded = fold([lead.events])
@@ -250,7 +241,7 @@ class LiveRun:
         account = lead.compute_account(
             folded,
             None if end is None else end.wall_s,
-            orderly=ended or (end is not None and end.complete),
+            orderly=ended or _has_succeeded(end),
         )
         if account is None:
             return snapshot
@@ -274,6 +265,11 @@ class LiveRun:
             for labels, value in labelled.items()
             if OTHER not in labels and math.isfinite(value)
         }
+
+
+def _has_succeeded(end: ExitInfo | None) -> bool:
+    """True if the target ended by itself, with success."""
+    return end is not None and end.returncode == 0 and not (end.interrupts or end.timed_out)
 
 
 def _compute_end_ns(span: wire.SpanEnded) -> int:

@@ -51,7 +51,7 @@ class MetricsSnapshot:
     )
     """(run, count) to the count per second."""
     losses: Mapping[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
-    """What telemetry itself lost so far: (destination, "pushes" or "spans") to the count."""
+    """What telemetry itself lost so far: (destination, "pushes") to the count."""
 
     @property
     def compile_s(self) -> dict[str, float]:
@@ -111,7 +111,7 @@ _ROWS: tuple[tuple[str, str, Kind, str, tuple[str, ...], str], ...] = (
     ("tracked.rate", "{count}/s", "gauge", "tracked_per_s", ("run", "count"),
      "What the program counts with tracker(), by second: tokens, samples..."),
     ("telemetry.losses", "{loss}", "counter", "losses", ("destination", "what"),
-     "Pushes and spans that a receiver did not take."),
+     "Pushes that a receiver did not take."),
 )  # fmt: skip
 METRICS = tuple(Metric(f"compilediag.{row[0]}", *row[1:]) for row in _ROWS)
 
@@ -137,22 +137,10 @@ def iterate_points(snapshot: MetricsSnapshot) -> Iterator[Point]:
             yield Point(metric, number, dict(zip(metric.labels, names, strict=True)))
 
 
-def flatten_values(snapshot: MetricsSnapshot) -> dict[str, float]:
-    """Flatten to one name a value, as experiments have them: "compilediag/badput_time_s/eval"."""
-    values: dict[str, float] = {}
-    for metric, value, labels in iterate_points(snapshot):
-        if metric.source not in ("exit_code", "active"):
-            name = metric.name.replace("compilediag.", "compilediag/", 1).replace(".", "_")
-            unit = "_s" if metric.unit == "s" else ""
-            values["/".join((name + unit, *labels.values()))] = value
-    return values
-
-
 # --- labels: text of the target ------------------------------------------------------------------
 
 LABEL_LIMIT = 64
-TEXT_LIMIT = 256
-"""Longest label of a metric and longest attribute of a span, in characters."""
+"""Longest label of a metric, in characters."""
 
 MAX_OWN_NAMES = 16
 """Names made up by the program that become labels; further ones are summed as `OTHER`."""
@@ -163,7 +151,7 @@ _UNUSUAL = re.compile(r"[^A-Za-z0-9_.:-]+")
 
 
 class Labels:
-    """Makes labels and attributes; remembers which of the program's names became labels."""
+    """Makes labels; remembers which of the program's names became labels."""
 
     def __init__(self, known: Sequence[str], secrets: Sequence[str] = ()) -> None:
         """`known`: labels that are ours; `secrets`: values to redact."""
@@ -190,9 +178,3 @@ class Labels:
             label = self.make_label(name)
             sums[label] = sums.get(label, 0.0) + value
         return sums
-
-    def clean_text(self, text: str) -> str:
-        """Clean a text for an attribute of a span: redacted, shortened, printable."""
-        # Truncated only after redaction: half a secret is not recognised. The wire limits the text.
-        shown = self._redactor.redact_text(text)[:TEXT_LIMIT]
-        return "".join(char if char.isprintable() else " " for char in shown)

@@ -29,14 +29,7 @@ class TelemetrySettings:
     prometheus_textfile: str | None = None
     pushgateway: str | None = None
     prometheus_listen: tuple[str, int] | None = None
-    experiments: bool = False
-    """Into the W&B, MLflow or TensorBoard run that the target itself has open."""
     every_s: float = EVERY_S
-
-    @property
-    def experiments_every_s(self) -> float | None:
-        """Seconds between updates of the target's experiments; None: they get none."""
-        return self.every_s if self.experiments else None
 
 
 def make_settings(
@@ -46,7 +39,6 @@ def make_settings(
     prometheus_textfile: str | None = None,
     pushgateway: str | None = None,
     prometheus_listen: str | None = None,
-    experiments: bool = False,
     telemetry_every: float | None = None,
 ) -> TelemetrySettings | None:
     """Make the telemetry that the options of a run request; None where they request none.
@@ -77,11 +69,10 @@ def make_settings(
         prometheus_textfile=prometheus_textfile,
         pushgateway=_check_url("pushgateway", pushgateway),
         prometheus_listen=_parse_address(prometheus_listen),
-        experiments=experiments,
         every_s=float(telemetry_every or EVERY_S),
     )
     exported = telemetry.otlp or prometheus_textfile or pushgateway or prometheus_listen
-    if not exported and not experiments:
+    if not exported:
         return None
     if telemetry.otlp is not None:
         _require("opentelemetry.exporter.otlp.proto.http", "OTLP", "otel")

@@ -1,7 +1,7 @@
 """One sink in a thread of its own: it may be slow, refuse or hang without delaying anything else.
 
-The newest snapshot waits, and a bounded number of spans; what does not fit is counted. Pushes begin
-at least one period apart; when the run has ended there is one last push, at once.
+The newest snapshot waits. Pushes begin at least one period apart; when the run has ended there is
+one last push, at once.
 """
 
 from __future__ import annotations
@@ -9,18 +9,10 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from compilediag.extensions.telemetry.metrics import MetricsSnapshot
-from compilediag.extensions.telemetry.spans import ExportedSpan
-
-QUEUE_SPANS = 2048
-"""Most spans that wait."""
-
-BATCH_SPANS = 512
-"""Most spans in one push."""
 
 
 class PushFailed(Exception):
@@ -28,14 +20,13 @@ class PushFailed(Exception):
 
 
 class Sink:
-    """A destination of snapshots and spans. `open`, `push`, `push_spans` and `close` are called in
-    one thread and may take long; what they raise costs the push, not the run."""
+    """A destination of snapshots. `open`, `push` and `close` are called in one thread and may take
+    long; what they raise costs the push, not the run."""
 
     name: str
     """A word: "otlp"."""
     where: str
     """For messages: "the OTLP collector at http://localhost:4318"; no credentials."""
-    takes_spans = False
 
     def open(self) -> None:
         """Prepare for pushes; called once, before the first."""
@@ -43,9 +34,6 @@ class Sink:
     def push(self, snapshot: MetricsSnapshot) -> None:
         """Send one snapshot."""
         raise NotImplementedError
-
-    def push_spans(self, spans: Sequence[ExportedSpan]) -> None:
-        """Send a batch of spans; called only where `takes_spans`."""
 
     def get_warning(self) -> str | None:
         """Get what was logged about a push still in progress; called from another thread."""
@@ -62,9 +50,6 @@ class ExportStats:
     pushes: int = 0
     """Snapshots that were accepted."""
     pushes_failed: int = 0
-    spans: int = 0
-    spans_lost: int = 0
-    """The queue was full, the push failed, or they still waited when time was up."""
     last_taken: bool = False
     """The snapshot of the run's end was accepted."""
     problem: str | None = None
@@ -82,9 +67,6 @@ class ExportWorker:
         self._clock = clock
         self._changed = threading.Condition()
         self._snapshot: MetricsSnapshot | None = None
-        self._queue: deque[ExportedSpan] = deque()
-        self._offered = 0
-        self._in_flight = 0
         self._over = False
         self._done = threading.Event()
         self._stats = ExportStats()
@@ -94,14 +76,10 @@ class ExportWorker:
     def start(self) -> None:
         self._thread.start()
 
-    def offer(self, snapshot: MetricsSnapshot, spans: Iterable[ExportedSpan] = ()) -> None:
-        """Replace a snapshot that waits by a newer one, and add spans."""
+    def offer(self, snapshot: MetricsSnapshot) -> None:
+        """Replace a snapshot that waits by a newer one."""
         with self._changed:
             self._snapshot = snapshot
-            for span in spans if self.sink.takes_spans else ():
-                self._offered += 1
-                if len(self._queue) < QUEUE_SPANS:
-                    self._queue.append(span)
             self._changed.notify()
 
     def finish(self) -> None:
@@ -115,13 +93,11 @@ class ExportWorker:
         self._done.wait(max(0.0, timeout_s))
 
     def get_stats(self) -> ExportStats:
-        """Get the counts so far; what waits is not lost yet unless the run has ended."""
+        """Get the counts so far."""
         with self._changed:
-            waiting = 0 if self._over else len(self._queue) + self._in_flight
-            lost = self._offered - self._stats.spans - waiting
             problem = self._stats.problem or self.sink.get_warning()
             problem = problem and " ".join(problem.split())[:300]
-            return replace(self._stats, spans_lost=lost, problem=problem)
+            return replace(self._stats, problem=problem)
 
     def _run(self) -> None:
         try:
@@ -130,7 +106,6 @@ class ExportWorker:
             while (snapshot := self._wait_for_next(next_at)) is not None:
                 next_at = self._clock() + self._every_s
                 self._push(snapshot)
-                self._push_queue()
         except Exception as error:
             self._record_failure(error)
         self._done.set()
@@ -158,26 +133,8 @@ class ExportWorker:
             self._stats.pushes += 1
             self._stats.last_taken = not snapshot.active
 
-    def _push_queue(self) -> None:
-        """Push the spans that wait, until a push fails."""
-        while True:
-            with self._changed:
-                self._in_flight = min(BATCH_SPANS, len(self._queue))
-                batch = [self._queue.popleft() for _ in range(self._in_flight)]
-            if not batch:
-                return
-            try:
-                self.sink.push_spans(batch)
-            except Exception as error:
-                self._record_failure(error, of_snapshot=False)
-                return
-            with self._changed:
-                self._stats.spans += len(batch)
-                self._in_flight = 0
-
-    def _record_failure(self, error: Exception, *, of_snapshot: bool = True) -> None:
+    def _record_failure(self, error: Exception) -> None:
         reason = str(error) if isinstance(error, PushFailed) else f"{type(error).__name__}: {error}"
         with self._changed:
-            self._stats.pushes_failed += of_snapshot
+            self._stats.pushes_failed += 1
             self._stats.problem = reason
-            self._in_flight = 0

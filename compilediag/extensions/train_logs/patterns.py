@@ -8,18 +8,14 @@ written that takes more than linear time: every repetition is bounded, and none 
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from functools import cache
-from importlib import import_module
 from typing import Any, Literal, cast
 
 import msgspec
 
 from compilediag.errors import UsageError
-
-_TOML_PARSER = "tomllib" if sys.version_info >= (3, 11) else "tomli"
 
 Kind = Literal["step", "run", "end", "bar"]
 STEP, RUN, END, BAR = "step", "run", "end", "bar"
@@ -145,10 +141,9 @@ def parse_patterns(text: str, name: str) -> tuple[LinePattern, ...]:
     Raises:
         UsageError: as `load_patterns`; `name` is what the message calls the file.
     """
-    parser = import_module(_TOML_PARSER)
     try:
-        table = cast(Mapping[str, Any], parser.loads(text))
-    except parser.TOMLDecodeError as error:
+        table: Mapping[str, Any] = msgspec.toml.decode(text)
+    except msgspec.DecodeError as error:
         raise UsageError(f"the pattern file {name} is not TOML: {error}") from error
     lines = table.get("line")
     if not isinstance(lines, list) or set(table) != {"line"}:

@@ -75,10 +75,9 @@ def run(words: Sequence[str], options: RunOptions, env: Mapping[str, str] | None
 
 def _make_process_options(options: RunOptions) -> ProcessOptions:
     """Make what the processes of the target are told."""
-    telemetry, plan = options.telemetry, options.write_tracing_plan or WriteTracingPlan()
+    plan = options.write_tracing_plan or WriteTracingPlan()
     return ProcessOptions(
         steps=options.steps,
-        experiments_s=telemetry.experiments_every_s if telemetry else None,
         sync_steps=options.sync_steps,
         write_tracing=limit_plan(plan) if options.trace_writes else None,
         past_limit=options.past_limit or None,
@@ -134,7 +133,7 @@ def _run_child(
     finally:
         if live is not None:
             live.stop()
-    report = None if export is None else export(ended, run.run_dir)
+    report = None if export is None else export(ended)
     return ended, provenance, report
 
 

@@ -269,11 +269,6 @@ class RunOptions(TrialOptions):
         type=float,
         toml=_NUMBER,
     )
-    experiments: bool = _run_flag(
-        "--experiments",
-        "Report to the W&B, MLflow or TensorBoard run that the target opened.",
-        toml=bool,
-    )
     trace_writes: bool = flag(
         "--trace-writes --witness",
         "Record which line changes a guarded value; without TARGET, repeat the last run.",

@@ -13,6 +13,7 @@ import threading
 import time
 import types
 from collections.abc import Iterable
+from itertools import islice
 from typing import Any
 
 from compilediag_harness.base.object_graph import Hop, WeakByIdentity
@@ -368,12 +369,11 @@ class WriteTracer:
 
 def _collect_stack(frame: types.FrameType | None, line: int | None) -> tuple[Location, ...]:
     """Collect the user's lines in progress, the innermost of which is at `line`, if given."""
-    lines: list[Location] = []
-    for own in iterate_own_frames(frame):
-        lines.append(_locate(own, line if line is not None and not lines else own.f_lineno))
-        if len(lines) == _MAX_STACK:
-            break
-    return tuple(lines)
+    own = islice(iterate_own_frames(frame), _MAX_STACK)
+    return tuple(
+        _locate(call, line if line is not None and not index else call.f_lineno)
+        for index, call in enumerate(own)
+    )
 
 
 def _locate(frame: types.FrameType, line: int) -> Location:

@@ -83,10 +83,8 @@ def find_knee(
     *,
     fits: Callable[[int], bool] = lambda _: True,
     rounds: int = ROUNDS,
-    within: float = WITHIN,
-    cliff: float = CLIFF,
 ) -> Knee:
-    """Find the smallest size within `within` of the best throughput.
+    """Find the smallest size within `WITHIN` of the best throughput.
 
     Args:
         measure: seconds of one call at a size, warm, with the device waited for.
@@ -94,13 +92,11 @@ def find_knee(
             are not.
         fits: whether a size is below the cap of memory.
         rounds: measurements of each size.
-        within: how much of the best throughput may be given up.
-        cliff: how much throughput must fall to be a cliff.
 
     Raises:
         BucketsImpossible: there is no size, or a measurement is no positive number.
     """
-    tried, stopped = _climb(measure, sorted(set(sizes)), fits, max(rounds, 1), cliff)
+    tried, stopped = _climb(measure, sorted(set(sizes)), fits, max(rounds, 1))
     for turn in range(1, max(rounds, 1)):
         # There and back: what warms up or slows down over the time meets all sizes alike.
         for size in sorted(tried, reverse=turn % 2 == 1):
@@ -109,13 +105,13 @@ def find_knee(
     if not measured:
         return Knee(None, tuple(stopped), None, None, "not one size could be measured")
     best = max(point.rows_per_s for point in measured)
-    index = next(i for i, point in enumerate(measured) if point.rows_per_s >= (1.0 - within) * best)
+    index = next(i for i, point in enumerate(measured) if point.rows_per_s >= (1.0 - WITHIN) * best)
     knee, below = measured[index], measured[index - 1] if index else None
     gain = None if below is None else knee.rows_per_s / below.rows_per_s - 1.0
     fastest = max(measured, key=lambda point: point.rows_per_s)
     noise = max(point.spread for point in (knee, below or knee, fastest))
-    # Of the smallest size it is only claimed that no other gains more than `within`.
-    if noise > (within if gain is None else gain):
+    # Of the smallest size it is only claimed that no other gains more than `WITHIN`.
+    if noise > (WITHIN if gain is None else gain):
         reason = f"calls differ by {noise:.0%} at one size: more than what a size gains"
         return Knee(None, (*measured, *stopped), gain, noise, reason)
     return Knee(knee.size, (*measured, *stopped), gain, noise)
@@ -126,7 +122,6 @@ def _climb(
     sizes: Sequence[int],
     fits: Callable[[int], bool],
     rounds: int,
-    cliff: float,
 ) -> tuple[dict[int, list[float]], list[SizeMeasured]]:
     """Climb the sizes, each once, until one fails, does not fit or lies past a cliff."""
     if not sizes or sizes[0] < 1:
@@ -138,11 +133,11 @@ def _climb(
             return tried, [SizeMeasured(size, (), "does not fit into memory")]
         try:
             seconds = [_measure_seconds(measure, size)]
-            if size / seconds[0] * cliff < best:
+            if size / seconds[0] * CLIFF < best:
                 seconds += [_measure_seconds(measure, size) for _ in range(rounds)]
         except (RuntimeError, MemoryError) as error:  # how torch says that memory is exhausted
             return tried, [SizeMeasured(size, (), type(error).__name__)]
-        if size / min(seconds) * cliff < best:
+        if size / min(seconds) * CLIFF < best:
             return tried, [SizeMeasured(size, tuple(seconds), "past a cliff")]
         tried[size] = seconds
         best = max(best, size / min(seconds))

@@ -12,7 +12,7 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 AFTER_ESCAPE = r"(?<=[0-9;\[]m)|(?<=\\[abfnrtv0])|(?<=\\x[0-9a-fA-F]{2})"
@@ -46,7 +46,7 @@ class TokenRule(NamedTuple):
     """Least bits a character of the secret."""
     digits: bool = False
     """A secret without a digit is a word."""
-    allowed: tuple[str, ...] = ()
+    allowed: Sequence[str] = ()
     """What is no secret although it looks like one."""
     start: bool = True
     """It begins where a word may begin."""
@@ -89,6 +89,8 @@ def _compile_pattern(pattern: str) -> re.Pattern[str]:
 
 _W = "[A-Za-z0-9_-]"
 _SOME_DIGIT = "(?=[A-Za-z_-]{0,40}[0-9])"
+_HF = "(?:[A-Za-z0-9]{20,}|(?=[A-Za-z]{0,18}[0-9])[A-Za-z0-9]{8,})(?![A-Za-z0-9_])"
+"""Of any length with a digit; `hf_transfer` and `hf_LlamaForCausalLM` are names."""
 
 _OWN: tuple[tuple[str, str, str], ...] = (
     ("github", "gh", r"gh[pousr]_[A-Za-z0-9]{10,}"),
@@ -134,6 +136,7 @@ _OWN: tuple[tuple[str, str, str], ...] = (
     ("docker", "dckr_", rf"dckr_(?:pat|oat)_{_W}{{16,}}"),
     ("linear", "lin_api_", r"lin_api_[A-Za-z0-9]{20,}"),
     ("telegram", ":aa", rf"[0-9]{{6,12}}:AA{_W}{{30,}}"),
+    ("hugging-face", "hf_ api_org_", rf"(?:hf|api_org)_{_HF}"),
 )  # fmt: skip
 """Kind, keywords, and the shape of a token; looser in length than gitleaks, whose rules are to find
 whole tokens in source code."""
@@ -141,38 +144,33 @@ whole tokens in source code."""
 _KEYWORD_INSIDE = frozenset({"terraform", "mailchimp", "new-relic-license", "telegram"})
 """Kinds whose keyword is not what a token begins with."""
 
-_SURROUNDED = (
-    TokenRule(
+_SURROUNDED = {
+    "-----begin": TokenRule(
         "private_key",
         r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----[A-Za-z0-9+/=\s\\]*",
         start=False,
     ),
-    TokenRule("url_userinfo", r"://(?![A-Za-z]{1,16}@)([^\s/@'\"<>]{1,512})@", start=False),
-    TokenRule("jwt", r"eyJ[A-Za-z0-9_-]{16,}(?:\.[A-Za-z0-9_-]*){0,2}"),
-    TokenRule("bearer", r"(?i)bearer\s{1,4}([A-Za-z0-9._~+/=-]{8,})", start=False),
-    TokenRule(
+    "://": TokenRule("url_userinfo", r"://(?![A-Za-z]{1,16}@)([^\s/@'\"<>]{1,512})@", start=False),
+    "eyj": TokenRule("jwt", r"eyJ[A-Za-z0-9_-]{16,}(?:\.[A-Za-z0-9_-]*){0,2}"),
+    "bearer": TokenRule("bearer", r"(?i)bearer\s{1,4}([A-Za-z0-9._~+/=-]{8,})", start=False),
+    "authorization": TokenRule(
         "bearer",
         r"(?i)authorization['\"]?\s{0,4}[:=,]\s{0,4}['\"]?(?:basic|token|apikey)"
         r"\s{1,4}([A-Za-z0-9._~+/=-]{8,})",
         start=False,
     ),
-    TokenRule(
+    "password": TokenRule(
         "secret_name",  # a line of .netrc
         r"(?i)password\s{1,4}((?=[^\s]{0,64}[0-9])[^\s'\",;:<>()=]{6,})(?![^\s])",
     ),
-)
-_SURROUNDED_WORDS = ("-----begin", "://", "eyj", "bearer", "authorization", "password")
-"""What each of these begins with."""
-
-_HF = re.compile(r"(?:hf|api_org)_([A-Za-z0-9]{8,})(?![A-Za-z0-9_])")
+}
+"""By what each of these begins with."""
 
 
 @functools.cache
 def _load_rules() -> tuple[tuple[str, tuple[TokenRule, ...]], ...]:
     """Load all rules, by each of their keywords, which are in lower case."""
-    by_keyword: dict[str, list[TokenRule]] = {}
-    for word, rule in zip(_SURROUNDED_WORDS, _SURROUNDED, strict=True):
-        by_keyword.setdefault(word, []).append(rule)
+    by_keyword = {word: [rule] for word, rule in _SURROUNDED.items()}
     for kind, words, shape in _OWN:
         for word in words.split():
             rule = TokenRule(kind, shape, anywhere=kind in _KEYWORD_INSIDE)
@@ -180,16 +178,10 @@ def _load_rules() -> tuple[tuple[str, tuple[TokenRule, ...]], ...]:
     with open(RULES_FILE, encoding="utf-8") as file:
         document: dict[str, Any] = json.load(file)
     for raw_rule in document["rules"]:
-        rule = TokenRule(
-            raw_rule["id"],
-            raw_rule["pattern"],
-            raw_rule.get("entropy", 0.0),
-            raw_rule.get("digits", False),
-            tuple(raw_rule.get("allowed", ())),
-            raw_rule.get("start", False),
-            raw_rule.get("anywhere", False),
-        )
-        for word in raw_rule["keywords"]:
+        words, kind = raw_rule.pop("keywords"), raw_rule.pop("id")
+        given: dict[str, Any] = {"start": False, **raw_rule}
+        rule = TokenRule(kind, **given)
+        for word in words:
             by_keyword.setdefault(word, []).append(rule)
     return tuple((word, tuple(rules)) for word, rules in by_keyword.items())
 
@@ -200,10 +192,3 @@ def find_tokens(text: str, lowered: str) -> Iterator[Span]:
         if word in lowered:
             for rule in rules:
                 yield from rule.find(text, lowered, word)
-    # Of Hugging Face, of any length; `hf_transfer` and `hf_LlamaForCausalLM` are names.
-    for word in ("hf_", "api_org_"):
-        for match in _find_all(_HF, text, lowered, word):
-            body = match[1]
-            long_or_random = len(body) >= 20 or any(character.isdigit() for character in body)
-            if long_or_random and _STARTS.match(text, match.start()):
-                yield match.start(), match.end(), "hugging-face"

@@ -50,21 +50,6 @@ class BucketPlan:
         return self.run_rows / self.rows - 1.0 if self.rows else 0.0
 
 
-def plan_buckets(
-    counts: Mapping[int, int],
-    k: int,
-    *,
-    cost: Cost | None = None,
-    per_graph_cost: float = 0.0,
-    multiple: int = 1,
-    cap: int | None = None,
-) -> tuple[int, ...]:
-    """Choose the buckets of `plan`, ascending; raises as it does."""
-    return plan(
-        counts, k, cost=cost, per_graph_cost=per_graph_cost, multiple=multiple, cap=cap
-    ).buckets
-
-
 def plan(
     counts: Mapping[int, int],
     k: int,

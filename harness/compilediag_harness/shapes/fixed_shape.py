@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from compilediag_harness import extension_points
 from compilediag_harness.blame.source_locations import get_location
-from compilediag_harness.shapes.buckets import Cost, plan_buckets
+from compilediag_harness.shapes.buckets import Cost, plan
 from compilediag_harness.shapes.compaction import Loop, run_until_done
 from compilediag_harness.shapes.dims import DimsGiven, ShapeUnusable, read_dims
 from compilediag_harness.shapes.padded_calls import PaddedCalls
@@ -205,7 +205,7 @@ class FixedShape:
         """
         if len(self._settings.dims.axes) > 1:
             raise ShapeUnusable("fit chooses the sizes of one axis: give buckets for each axis")
-        chosen = plan_buckets(self._counts, k, cost=cost, multiple=multiple, cap=cap)
+        chosen = plan(self._counts, k, cost=cost, multiple=multiple, cap=cap).buckets
         self._use_sizes((chosen,), priced=cost is not None)
         return chosen
 

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from compilediag_harness.shapes.buckets import BucketsImpossible, plan_buckets
+from compilediag_harness.shapes.buckets import BucketsImpossible, plan
 
 Pair = tuple[int, int]
 
@@ -101,4 +101,4 @@ def _plan_axis(
     for pair, count in seen.items():
         width = others[bisect_left(others, pair[1 - axis])]
         weights[pair[axis]] = weights.get(pair[axis], 0) + count * width
-    return plan_buckets(weights, shape[axis], multiple=multiples[axis])
+    return plan(weights, shape[axis], multiple=multiples[axis]).buckets
