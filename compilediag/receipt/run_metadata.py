@@ -19,7 +19,6 @@ from compilediag.receipt.schema.tracked import CostSection
 
 if TYPE_CHECKING:
     # What computes them is not needed where a command only asks for the commit.
-    from compilediag.diagnosis.ranks.divergence import RankComparison
     from compilediag.timeline.timeline import Timeline
 
 
@@ -62,7 +61,6 @@ class RunMetadata:
     configuration_name: str | None = None  #: None: the name of the script.
     run_id: str | None = None
     ranks_expected: int | None = None  #: None: the world size that the processes report.
-    ranks: RankComparison | None = None  #: Of all ranks, where the events are not of all.
     journal: JournalFacts | None = None  #: None: the events never passed through a journal.
     failure_reason: str | None = None
     #: The end of the target's output; more than 8 KiB is cut from the front, after redaction.

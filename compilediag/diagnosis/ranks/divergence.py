@@ -1,13 +1,13 @@
-"""Compares the ranks of a run: where they diverge, which are slow, and which are listed.
+"""Compares the ranks of a run: where they diverge, and which are slow.
 
 All ranks of a data-parallel run compile the same graphs; one that does not makes all others wait
-in the next collective, or hangs. Listed are those that stand for others first, then the lowest.
+in the next collective, or hangs.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 from statistics import median
@@ -16,12 +16,9 @@ from msgspec.structs import replace
 
 from compilediag.diagnosis.causes.run_causes import RunCauses
 from compilediag.diagnosis.ranks.summary import (
-    ASPECTS,
-    RankFingerprint,
     RankSummary,
     find_key_diffs,
     list_values,
-    make_fingerprint,
     summarize_ranks,
 )
 from compilediag.receipt.schema.comparisons import (
@@ -32,7 +29,7 @@ from compilediag.receipt.schema.comparisons import (
     RankTotals,
 )
 from compilediag.receipt.schema.record import make_record
-from compilediag.timeline.timeline import Timeline, list_present_ranks
+from compilediag.timeline.timeline import Timeline
 
 SHOWN = 5
 """Most differences named of one group of ranks."""
@@ -47,7 +44,7 @@ MAX_STRAGGLERS = 16
 class RankComparison:
     """The ranks of one run, compared."""
 
-    ranks: tuple[RankFingerprint, ...]
+    ranks: tuple[RankSummary, ...]
     missing: tuple[int, ...]
     """Ranks that were expected and of which nothing was found."""
     divergences: tuple[RankDivergence, ...]
@@ -59,38 +56,27 @@ class RankComparison:
     """Ranks that differ in any respect, those that are not listed included."""
 
 
-SummaryOf = Callable[[int], RankSummary]
-"""The summary of a rank, called for those that are named."""
-
-
 def compare_ranks(summaries: Iterable[RankSummary], expected: int | None) -> RankComparison:
     """Compare every rank with what most ranks do; `expected` is the world size, where known."""
-    ranks = {summary.rank: summary for summary in summaries}
-    return compare_fingerprints(map(make_fingerprint, ranks.values()), expected, ranks.__getitem__)
-
-
-def compare_fingerprints(
-    fingerprints: Iterable[RankFingerprint], expected: int | None, summary_of: SummaryOf
-) -> RankComparison:
-    """Compare ranks by their fingerprints; only those that are named are summarised, one by one."""
-    by_rank = {record.rank: record for record in fingerprints if record.rank is not None}
+    by_rank = {summary.rank: summary for summary in summaries}
     by_rank = {rank: by_rank[rank] for rank in sorted(by_rank)}
+    values = {rank: list_values(summary) for rank, summary in by_rank.items()}
     divergences: list[RankDivergence] = []
     differing: set[int] = set()
     left_out = 0
-    for index, aspect in enumerate(ASPECTS):
-        groups: dict[bytes, list[int]] = {}
-        for rank, record in by_rank.items():
-            groups.setdefault(record.digests[index], []).append(rank)
+    for aspect in next(iter(values.values()), {}):
+        groups: dict[tuple[str, ...], list[int]] = {}
+        for rank in by_rank:
+            groups.setdefault(values[rank][aspect], []).append(rank)
         # The largest group is right, the lowest of equals.
-        usual, *others = sorted(groups.values(), key=lambda ranks: (-len(ranks), ranks[0])) or [[]]
+        usual, *others = sorted(groups.values(), key=lambda ranks: (-len(ranks), ranks[0]))
         others.sort()
         left_out += max(0, len(others) - MAX_GROUPS)
         for ranks in others[MAX_GROUPS:]:
             differing.update(ranks)
         for ranks in others[:MAX_GROUPS]:
-            values = (list_values(summary_of(group[0]))[index] for group in (ranks, usual))
-            here, there = _SPLIT.get(aspect, _list_diffs)(*values)
+            differ = _SPLIT.get(aspect, _list_diffs)
+            here, there = differ(values[ranks[0]][aspect], values[usual[0]][aspect])
             if here or there:
                 differing.update(ranks)
                 divergence = RankDivergence(
@@ -131,7 +117,7 @@ _SPLIT = {"collectives": _find_first_diff, "cache_keys": find_key_diffs}
 """How two ranks are compared in an aspect, where not by all that only one of them has."""
 
 
-def _find_stragglers(by_rank: Mapping[int, RankFingerprint]) -> tuple[RankStraggler, ...]:
+def _find_stragglers(by_rank: Mapping[int, RankSummary]) -> tuple[RankStraggler, ...]:
     """Find slow ranks by the time of a step where it was measured, else by all compile seconds."""
     what = "step"
     times = {r: row.step_median_s for r, row in by_rank.items() if row.step_median_s is not None}
@@ -156,39 +142,23 @@ MAX_NAMED_RANKS = 64
 
 
 def build_ranks_section(
-    timeline: Timeline,
-    causes: RunCauses,
-    expected: int | None,
-    comparison: RankComparison | None = None,
+    timeline: Timeline, causes: RunCauses, expected: int | None
 ) -> RanksSection | None:
-    """Build the section of ranks: of `comparison`, where the Timeline does not hold all of them,
-    else of those it holds. None where a launcher started fewer than two."""
-    if comparison is None:
-        ranks = {process.rank for process in timeline.processes} - {None}
-        if len(ranks) < 2 and (expected or 1) < 2:
-            return None
-        comparison = compare_ranks(summarize_ranks(timeline, causes), expected)
+    """Build the section of ranks. None where a launcher started fewer than two."""
+    ranks = {process.rank for process in timeline.processes} - {None}
+    if len(ranks) < 2 and (expected or 1) < 2:
+        return None
+    comparison = compare_ranks(summarize_ranks(timeline, causes), expected)
     measured = timeline.can_observe("metrics_rows")
-    counted = len(timeline.counted_ranks)
     counts = ("frames", "compiles", "recompiles", "eager_fallbacks")
     totals = RankTotals(
         ranks=len(comparison.ranks),
-        **{
-            name: sum(getattr(fingerprint, name) for fingerprint in comparison.ranks)
-            for name in counts
-        },
-        compile_s=sum(fingerprint.compile_s for fingerprint in comparison.ranks)
-        if measured
-        else None,
+        **{name: sum(getattr(summary, name) for summary in comparison.ranks) for name in counts},
+        compile_s=sum(summary.compile_s for summary in comparison.ranks) if measured else None,
     )
     rows = (
-        make_record(
-            RankRow,
-            fingerprint,
-            rank=fingerprint.rank or 0,
-            compile_s=fingerprint.compile_s if measured else None,
-        )
-        for fingerprint in comparison.ranks[:MAX_ROWS]
+        make_record(RankRow, summary, compile_s=summary.compile_s if measured else None)
+        for summary in comparison.ranks[:MAX_ROWS]
     )
     return RanksSection(
         expected=expected,
@@ -201,63 +171,7 @@ def build_ranks_section(
         ),
         stragglers=comparison.stragglers if measured else (),
         totals=totals,
-        reported=len(list_present_ranks(timeline)) - counted if counted else None,
         differing=comparison.differing,
         divergences_left_out=comparison.left_out
         + max(0, len(comparison.divergences) - MAX_DIVERGENCES),
     )
-
-
-MAX_RANKS = 256
-"""Most ranks that are listed one by one."""
-
-MAX_EVENTS = 200_000
-"""Most events of them together."""
-
-MIN_RANKS = 64
-"""Ranks that are listed however many events they have."""
-
-
-@dataclass(frozen=True, slots=True)
-class RankSelection:
-    """The choice."""
-
-    indexes: frozenset[int]
-    """Those of the fingerprints that are listed."""
-    unlike: int
-    """Ranks left out that do what no listed rank does."""
-
-
-def has_room(ranks: int, events: int) -> bool:
-    """True if all of so many ranks with so many events are listed."""
-    return ranks <= MIN_RANKS or (ranks <= MAX_RANKS and events <= MAX_EVENTS)
-
-
-def select_ranks(ranks: Sequence[RankFingerprint]) -> RankSelection | None:
-    """Select the ranks that are listed; None where all of them are."""
-    if has_room(len(ranks), sum(record.events for record in ranks)):
-        return None
-    # A process without a rank comes after those that have one.
-    order = sorted(range(len(ranks)), key=lambda at: (ranks[at].rank is None, ranks[at].rank or 0))
-    # The lead, one for each behaviour, then all by rank.
-    first = {ranks[at].behaviour: at for at in reversed(order)}
-    stand_for_others = [at for at in order if first[ranks[at].behaviour] == at]
-    lead = find_lead(ranks)
-    leads = () if lead is None else (lead,)
-    chosen: set[int] = set()
-    events = 0
-    for at in [*dict.fromkeys((*leads, *stand_for_others, *order))][:MAX_RANKS]:
-        events += ranks[at].events
-        if events > MAX_EVENTS and len(chosen) >= MIN_RANKS:
-            break
-        chosen.add(at)
-    if len(chosen) == len(ranks):
-        return None
-    shown = {ranks[at].behaviour for at in chosen}
-    return RankSelection(frozenset(chosen), sum(record.behaviour not in shown for record in ranks))
-
-
-def find_lead(ranks: Sequence[RankFingerprint]) -> int | None:
-    """Find the index of the rank whose steps are shown, by the rule of `Timeline.lead`."""
-    indexes = [at for at, record in enumerate(ranks) if record.standing]
-    return min(indexes, key=lambda at: (-ranks[at].standing, ranks[at].rank or 0, at), default=None)

@@ -1,17 +1,15 @@
-"""Summaries of ranks in some tens of kilobytes, and fingerprints of them in some hundred bytes.
+"""Summaries of ranks in some tens of kilobytes, to be compared.
 
-A fingerprint has digests, enough to compare the ranks that are not named. Both can be made anywhere
-and compared where they meet. The index of the device is part of cache keys and differs by design:
-it is left out, and so is the digest of a graph that may hold it.
+The index of the device is part of cache keys and differs by design: it is left out, and so is the
+digest of a graph that may hold it.
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from statistics import median
 
 from compilediag.diagnosis.causes.run_causes import RunCauses
@@ -94,10 +92,10 @@ WARMUP_STEPS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class RankCounts:
-    """The numbers of one rank, or of the processes of one source that have none."""
+class RankSummary:
+    """One rank. Tuples are sorted, or in the order in which things happened where that matters."""
 
-    rank: int | None
+    rank: int
     processes: int
     frames: int
     compiles: int
@@ -110,13 +108,6 @@ class RankCounts:
     cache_misses: int | None
     steps: int
     step_median_s: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class RankSummary(RankCounts):
-    """One rank. Tuples are sorted, or in the order in which things happened where that matters."""
-
-    rank: int
     ids: tuple[str, ...]
     """"0/1 forward": compiles that ended with guarded code, with the epoch where it is not 0."""
     cached: tuple[str, ...]
@@ -220,72 +211,13 @@ def _name_compile(attempt: Compile) -> str:
     return f"{attempt.compile_id} {attempt.frame.function}{epoch}"
 
 
-MAX_LOSSES = 3
-"""Most texts of what was lost that are stored of a rank."""
-
-LOSS_LENGTH = 300
-
-ASPECTS = (
-    "compile_ids",
-    "recompile_causes",
-    "graph_breaks",
-    "collectives",
-    "cache_hits",
-    "cache_keys",
-)
-"""In what ranks are compared, in the order of `list_values`."""
-
-
-@dataclass(frozen=True, slots=True)
-class RankFingerprint(RankCounts):
-    """One rank, or the processes of one source that have none."""
-
-    digests: tuple[bytes, ...] = ()
-    """One for each of `ASPECTS`."""
-    findings: bytes = b""
-    """Digest of its own findings, without counts and seconds."""
-    standing: int = 0
-    """3 where it made steps, 2 where it compiled, 1 where it imported torch; see `lead`."""
-    events: int = 0
-    world_size: int | None = None
-    torn: bool = False
-    lost: tuple[tuple[str, int], ...] = ()
-    """Records lost, by reason."""
-    losses: tuple[tuple[str, str], ...] = ()
-    """Source and reason of evidence that was lost; at most `MAX_LOSSES`."""
-
-    @property
-    def behaviour(self) -> tuple[bytes, ...]:
-        """Equal for ranks that did the same. Cache hits are chance, and their keys no behaviour."""
-        return (*self.digests[: ASPECTS.index("cache_hits")], self.findings)
-
-
-def list_values(summary: RankSummary) -> tuple[tuple[str, ...], ...]:
-    """List what the ranks are compared by, for each of `ASPECTS`."""
-    return (
-        summary.ids,
-        summary.causes,
-        summary.breaks,
-        summary.collectives,
-        summary.cached,
-        summary.key_parts,
-    )
-
-
-def compute_digest(values: Iterable[object]) -> bytes:
-    """Compute sixteen bytes that stand for the values."""
-    # Of the text: `hash()` of a text differs from process to process.
-    text = repr(tuple(values)).encode("utf-8", "surrogatepass")
-    return hashlib.blake2b(text, digest_size=16).digest()
-
-
-def make_fingerprint(summary: RankSummary) -> RankFingerprint:
-    """Make a fingerprint: the counts of a summary, and digests of the rest."""
-    counts = {column.name: getattr(summary, column.name) for column in fields(RankCounts)}
-    return RankFingerprint(**counts, digests=tuple(map(compute_digest, list_values(summary))))
-
-
-def select_first_losses(lost: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """Select the first sources and reasons, each once."""
-    losses = dict.fromkeys((source, reason[:LOSS_LENGTH]) for source, reason in lost)
-    return tuple(losses)[:MAX_LOSSES]
+def list_values(summary: RankSummary) -> dict[str, tuple[str, ...]]:
+    """List what the ranks are compared by, by aspect."""
+    return {
+        "compile_ids": summary.ids,
+        "recompile_causes": summary.causes,
+        "graph_breaks": summary.breaks,
+        "collectives": summary.collectives,
+        "cache_hits": summary.cached,
+        "cache_keys": summary.key_parts,
+    }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from compilediag.errors import UsageError
 from compilediag.readers.inputs import (
@@ -23,22 +22,12 @@ from compilediag.readers.inputs import (
     set_final_kinds,
 )
 from compilediag.readers.journal import ProcessJournal, read_run
-from compilediag.readers.parallel import count_cores, map_ordered
-from compilediag.readers.storage import get_local_path, get_size, is_uri
+from compilediag.readers.storage import get_local_path, is_uri
 from compilediag.readers.torch_logs import read_text_events, read_text_log
 from compilediag.readers.torch_trace.read import parse_rank, read_trace
 from compilediag.runs.run_directory import list_text_logs, read_joined_logs
 from compilediag.timeline.recorded import TrainLog
 from compilediag.timeline.timeline import TextLog
-
-if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
-MIN_PARALLEL_BYTES = 32 << 20
-"""Less than this is read before worker processes have started."""
-
-MIN_PARALLEL_SOURCES = 32
-"""This many sources are worth workers however small they are: each rank gets a receipt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +55,13 @@ class LoadedSources:
         return tuple(sorted(rank for rank in ranks if rank is not None))
 
 
-def read_record(paths: Sequence[str], executor: Executor | None = None) -> LoadedSources:
+def read_record(paths: Sequence[str]) -> LoadedSources:
     """Reads whatever lies at and below the paths.
 
     Raises:
         UsageError: a path does not exist, or nothing of torch's lies there.
     """
-    return read_sources(find_sources(paths), executor)
+    return read_sources(find_sources(paths))
 
 
 def find_sources(paths: Sequence[str], trainers: TrainLogReader | None = None) -> tuple[Input, ...]:
@@ -108,22 +97,10 @@ def find_sources(paths: Sequence[str], trainers: TrainLogReader | None = None) -
 
 
 def read_sources(
-    sources: tuple[Input, ...],
-    executor: Executor | None = None,
-    trainers: TrainLogReader | None = None,
+    sources: tuple[Input, ...], trainers: TrainLogReader | None = None
 ) -> LoadedSources:
-    """Reads the sources, one task each where there is an executor."""
-    parts = map_ordered(read_source, select_readable(sources), executor)
-    return load_sources(sources, [journal for read in parts for journal in read], trainers=trainers)
-
-
-def load_sources(
-    sources: tuple[Input, ...],
-    journals: Sequence[ProcessJournal],
-    root: str | None = None,
-    trainers: TrainLogReader | None = None,
-) -> LoadedSources:
-    """Join the sources with their journals, read in the same order, and read their text logs."""
+    """Reads the sources: journals of traces and run directories, text logs, trainers' output."""
+    journals = [journal for source in sources for journal in read_source(source)]
     logs = read_train_logs(sources, trainers)
     sources = set_final_kinds(sources, logs)
     texts = [source.path for source in sources if source.kind == TEXT]
@@ -136,34 +113,17 @@ def load_sources(
     by_rank = sorted(
         journals, key=lambda journal: (get_rank(journal) is None, get_rank(journal) or 0)
     )
-    root = os.getcwd() if root is None else root
-    named = collect_named_ranks(sources)
-    return LoadedSources(tuple(by_rank), text_log, sources, named, root, merge_train_logs(logs))
-
-
-def choose_worker_count(sources: Sequence[Input]) -> int:
-    """Choose how many processes read the sources: one a core, and one where they are small."""
-    paths = [source.path for source in select_readable(sources)]
-    if len(paths) < MIN_PARALLEL_SOURCES and sum(map(_get_size, paths)) < MIN_PARALLEL_BYTES:
-        return 1
-    return max(1, min(count_cores(), len(paths)))
-
-
-def select_readable(sources: Sequence[Input]) -> list[Input]:
-    """Select the sources that `read_source` reads: each holds processes of its own."""
-    return [source for source in sources if source.kind in {TRACE, RUN}]
+    named = (parse_named_rank(source) for source in sources)
+    ranks = frozenset(rank for rank in named if rank is not None)
+    trained = merge_train_logs(logs)
+    return LoadedSources(tuple(by_rank), text_log, sources, ranks, train_log=trained)
 
 
 def read_source(source: Input) -> tuple[ProcessJournal, ...]:
-    """Read the processes of one trace or run directory: one task of many. Picklable both ways."""
+    """Read the processes of one trace or run directory; other sources hold none of their own."""
     if source.kind == TRACE:
         return read_trace(source.path)
     return read_run(source.path) if source.kind == RUN else ()
-
-
-def collect_named_ranks(sources: Sequence[Input]) -> frozenset[int]:
-    """Collect the ranks in the names of traces, also of traces that hold nothing."""
-    return frozenset(rank for source in sources if (rank := parse_named_rank(source)) is not None)
 
 
 def parse_named_rank(source: Input) -> int | None:
@@ -174,10 +134,3 @@ def parse_named_rank(source: Input) -> int | None:
 def get_rank(journal: ProcessJournal) -> int | None:
     """Return the rank of the process; None where it has none or its start is not recorded."""
     return journal.started.rank if journal.started is not None else None
-
-
-def _get_size(path: str) -> int:
-    try:
-        return get_size(path)
-    except OSError:
-        return 0
