@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, TypeAlias
 
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
@@ -97,8 +97,6 @@ Count: TypeAlias = Annotated[int, Meta(ge=0)]
 class Known(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An entry of a baseline."""
 
-    unknown: dict[str, Any] = EMPTY  #: Its fields of newer versions.
-
 
 class KnownCause(Known, frozen=True):
     """A cause of recompiles that is allowed."""
@@ -163,7 +161,6 @@ class ConfigBaseline(Struct, frozen=True):
     fallbacks: tuple[KnownFallback, ...] = ()
     recordings: int | None = None  #: Of CUDA graphs; None: not measured, or no device.
     torch: str | None = None  #: The version it was recorded with, without build, to inform.
-    unknown: Mapping[str, Any] = EMPTY
 
     @property
     def allowed(self) -> tuple[Allowed, ...]:

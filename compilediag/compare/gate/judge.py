@@ -374,20 +374,15 @@ def record_baseline(
     code: CodeComparison | None = None,
 ) -> RecordedBaseline:
     """Record a receipt as the new baseline of its configuration. `reason` is for all that has none
-    yet, `reasons` for what has a name in its description; fields of newer versions stay."""
+    yet, `reasons` for what has a name in its description."""
     now = build_run_baseline(receipt, configuration).baseline
     old = baseline if baseline is not None else ConfigBaseline(now.name, {}, {})
-    frames = {frame.key: frame for frame in old.frames}
     new = replace(
         now,
         causes=_merge(now.causes, old.causes, reason, reasons),
         breaks=_merge(now.breaks, old.breaks, reason, reasons),
         fallbacks=_merge(now.fallbacks, old.fallbacks, reason, reasons),
-        frames=tuple(
-            replace(frame, unknown=frames.get(frame.key, frame).unknown) for frame in now.frames
-        ),
         counts={**{k: v for k, v in old.counts.items() if k not in now.counts}, **now.counts},
-        unknown=old.unknown,
     )
     known = {(type(entry), entry.key) for entry in old.allowed}
     added = [entry for entry in new.allowed if (type(entry), entry.key) not in known]
@@ -413,11 +408,10 @@ def _merge(
     reason: str | None,
     reasons: Sequence[tuple[str, str]],
 ) -> tuple[EntryT, ...]:
-    """Merge what is there now with the reasons and the unknown fields of what was allowed."""
-    known = {entry.key: entry for entry in old}
+    """Merge what is there now with the reasons of what was allowed."""
+    known = {entry.key: entry.reason for entry in old}
     merged: list[EntryT] = []
     for entry in now:
-        prior = known.get(entry.key, entry)
         own = next((text.strip() for name, text in reasons if name in describe_entry(entry)), None)
-        merged.append(replace(entry, reason=own or prior.reason or reason, unknown=prior.unknown))
+        merged.append(replace(entry, reason=own or known.get(entry.key) or reason))
     return tuple(merged)
