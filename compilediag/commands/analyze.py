@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import click
 from msgspec.structs import replace as changed
@@ -13,8 +16,10 @@ from compilediag import extension_points
 from compilediag.commands.show import Views, render_views
 from compilediag.commands.subcommand import subcommand
 from compilediag.commands.terminal import write, write_message
+from compilediag.errors import UsageError
 from compilediag.option_fields import argument, flag, option
-from compilediag.readers.inputs import TRACE, Input, TrainLogReader
+from compilediag.readers.inputs import TRACE, TrainLogReader
+from compilediag.readers.storage import copy_files, is_uri
 from compilediag.receipt.file import write_receipt
 from compilediag.receipt.locate import get_receipt_path, link_latest
 from compilediag.runs.offline import find_sources, merged_receipt, rank_receipts, read_sources
@@ -82,18 +87,21 @@ def command(options: AnalyzeOptions) -> None:
     if options.patterns is not None:
         reader_of = extension_points.load(extension_points.TRAIN_LOG_READER, "--patterns")
         trainers = reader_of(options.patterns)
-    sources = find_sources(options.paths, trainers)
-    folder = _write_receipts(options, sources, trainers)
+    folder = _write_receipts(options, trainers)
     if options.output is None:
         link_latest(folder)
     write(render_views(views, folder if options.output is not None else None))
 
 
-def _write_receipts(
-    options: ReadOptions, sources: tuple[Input, ...], trainers: TrainLogReader | None
-) -> str:
+def _write_receipts(options: ReadOptions, trainers: TrainLogReader | None) -> str:
     """Write the receipts: all ranks together, each where there are several; return the folder."""
-    folder = make_run_dir(options.output, "analyze", now=time.time(), pid=os.getpid())
+    make_dir = partial(make_run_dir, options.output, "analyze", now=time.time(), pid=os.getpid())
+    if any(map(is_uri, options.paths)):
+        folder = make_dir()
+        sources = find_sources(_copy_from_uris(options.paths, folder), trainers)
+    else:
+        sources = find_sources(options.paths, trainers)
+        folder = make_dir()
     folder_name = os.path.basename(os.path.abspath(options.paths[0]))
     name = options.name or get_run_name(folder_name) or folder_name or "analyze"
     record = replace(read_sources(sources, trainers), warmup=options.warmup)
@@ -114,3 +122,15 @@ def _write_receipts(
         for rank, own in rank_receipts(record, name):
             write_receipt(own, get_receipt_path(folder, rank), flushed=False)
     return folder
+
+
+def _copy_from_uris(paths: Sequence[str], folder: str) -> list[str]:
+    """Copy what lies at URIs into a folder of the receipts, so that these can link it."""
+    try:
+        return [
+            copy_files(path, os.path.join(folder, "copied", str(number))) if is_uri(path) else path
+            for number, path in enumerate(paths, start=1)
+        ]
+    except UsageError:
+        shutil.rmtree(folder, ignore_errors=True)  # ours and new
+        raise

@@ -11,27 +11,16 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from typing import NamedTuple, Protocol
 
 from compilediag import extension_points
-from compilediag.readers.storage import (
-    HEAD_BYTES,
-    get_local_path,
-    get_parent,
-    is_uri,
-    iterate_files,
-    join_path,
-    open_stream,
-)
+from compilediag.readers.storage import HEAD_BYTES, open_stream
 from compilediag.readers.torch_logs import PREFIX, read_text_events, read_text_log
 from compilediag.timeline.recorded import TrainLog
 
 FILES_LIMIT = 200_000
 """Most files examined below the paths of one command; the others are counted."""
-
-REQUESTS = 64
-"""Files at URIs whose first bytes are requested at the same time."""
 
 TRACE, TEXT, RUN, TRAIN, FOREIGN = "trace", "text", "run", "train", "foreign"
 UNREADABLE, BEYOND = "unreadable", "files_over_limit"
@@ -50,7 +39,6 @@ _TRACE_NAME = re.compile(r"dedicated_log_torch_trace_")
 _JOURNAL_NAME = re.compile(r"journal-.*\.jsonl", re.DOTALL)
 _JOURNAL_LINE = re.compile(rb"[0-9a-f]{8} \d{1,15} \{\"k\"")
 _TORCH_TAGS = (b"[__recompiles", b"[__graph_breaks")
-_NOT_OPENED = "its name is one that fsspec would take for another place"
 
 Logs = Mapping[str, TrainLog]
 """Path to what the trainer's output there says."""
@@ -87,7 +75,7 @@ class Input:
     """One thing to read."""
 
     path: str
-    """Of a file or a folder of this machine, or a URI."""
+    """Of a file or a folder."""
     kind: str
     """"trace", "text", "run" (a folder with journals), "train" (output of a trainer), "foreign",
     "unreadable", "files_over_limit"."""
@@ -112,11 +100,7 @@ class _Candidate(NamedTuple):
 
 def list_inputs(paths: Sequence[str], trainers: TrainLogReader | None = None) -> tuple[Input, ...]:
     """List everything below the paths, each file once, in the order of the paths and of their
-    names; `trainers` recognises a trainer's output, by default that of the package.
-
-    Raises:
-        UsageError: a URI cannot be listed, or what fsspec needs for it is not installed.
-    """
+    names; `trainers` recognises a trainer's output, by default that of the package."""
     candidates: dict[str, _Candidate] = {}
     beyond = 0
     for path in paths:
@@ -125,16 +109,9 @@ def list_inputs(paths: Sequence[str], trainers: TrainLogReader | None = None) ->
                 candidates.setdefault(candidate.path, candidate)
             else:
                 beyond += candidate.path not in candidates
-    examine = partial(_recognize_file, trainers=trainers)
     inputs: dict[str, Input] = {}
-    if any(is_uri(path) for path in candidates):
-        from concurrent.futures import ThreadPoolExecutor
-
-        with ThreadPoolExecutor(REQUESTS) as pool:
-            sources = list(pool.map(examine, candidates.values()))
-    else:
-        sources = map(examine, candidates.values())
-    for source in sources:
+    for candidate in candidates.values():
+        source = _recognize_file(candidate, trainers)
         inputs.setdefault(source.path, source)
     if beyond:
         why = f"only {FILES_LIMIT} files of one command are looked at"
@@ -143,34 +120,22 @@ def list_inputs(paths: Sequence[str], trainers: TrainLogReader | None = None) ->
 
 
 def _iterate_candidates(given: str) -> Iterator[_Candidate]:
-    """Iterate over files at and below a path or URI; a folder with journals is one candidate."""
-    location = get_local_path(given) or given
-    if not is_uri(location):
-        # A link that the user names is followed; links inside folders are not.
-        location = os.path.realpath(location)
-        if not os.path.isdir(location):
-            yield _Candidate(location, named=True)
-            return
-    files = list(iterate_files(location))
-    runs = {
-        os.path.dirname(file.name)
-        for file in files
-        if _JOURNAL_NAME.fullmatch(os.path.basename(file.name))
-    }
-    for file in files:
-        # The outermost run directory that contains it; a trace in there holds the same run again.
-        parts = file.name.split("/")[:-1]
-        above = ("/".join(parts[:depth]) for depth in range(len(parts) + 1))
-        run = next((path for path in above if file.name and path in runs), None)
-        if run is not None:
-            folder = join_path(location, run)
+    """Iterate over files at and below a path; a folder with journals is one candidate."""
+    # A link that the user names is followed; links inside folders are not.
+    location = os.path.realpath(given)
+    if not os.path.isdir(location):
+        yield _Candidate(location, named=True)
+        return
+    for folder, folders, names in os.walk(location):
+        folders.sort()
+        if any(map(_JOURNAL_NAME.fullmatch, names)):
+            folders.clear()  # a trace in a run directory holds the same run again
             yield _Candidate(folder, known=Input(folder, RUN))
             continue
-        path = join_path(location, file.name)
-        known = _recognize_by_name(path) if file.openable else Input(path, UNREADABLE, _NOT_OPENED)
-        if known is None and file.empty:
-            known = Input(path, FOREIGN, "it is empty")
-        yield _Candidate(path, named=not file.name, known=known)
+        for name in sorted(names):
+            path = os.path.join(folder, name)
+            if not os.path.islink(path):
+                yield _Candidate(path, known=_recognize_by_name(path))
 
 
 def _recognize_by_name(path: str) -> Input | None:
@@ -188,7 +153,7 @@ def _recognize_file(candidate: _Candidate, trainers: TrainLogReader | None) -> I
     stream = open_stream(path, HEAD_BYTES)
     head = stream.read_head()
     if named and _JOURNAL_LINE.match(head):
-        return Input(get_parent(path), RUN)
+        return Input(os.path.dirname(path), RUN)
     kind = FOREIGN
     if _TRACE_LINE.search(head) or _recognize_by_name(path) is not None:
         kind = TRACE
@@ -198,7 +163,7 @@ def _recognize_file(candidate: _Candidate, trainers: TrainLogReader | None) -> I
         kind = TEXT
     if kind == TRACE or (not named and path.endswith(DOCUMENTS)):
         return Input(path, kind)
-    if stream.problem and not head and (named or is_uri(path) or os.path.isfile(path)):
+    if stream.problem and not head and (named or os.path.isfile(path)):
         return Input(path, UNREADABLE, stream.problem)
     if named and kind == TEXT:
         return Input(path, TEXT, may_train=True)

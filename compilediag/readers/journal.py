@@ -15,14 +15,7 @@ from itertools import islice
 import msgspec
 
 from compilediag.readers.lines import parse_object, split_lines
-from compilediag.readers.storage import (
-    get_size,
-    is_uri,
-    join_path,
-    list_names,
-    open_regular,
-    open_stream,
-)
+from compilediag.readers.storage import list_names, open_regular, open_stream
 from compilediag_harness.wire import KINDS, Event, EvidenceLost, ProcessStarted
 
 LINE_LIMIT = 1 << 20
@@ -84,7 +77,7 @@ class BadLine:
 
 
 def read_journal(path: str) -> ProcessJournal:
-    """Read the journal at a path or URI: empty when a file of this machine cannot be opened or is
+    """Read the journal at a path: empty when it cannot be opened or is
     no regular file; what came before where reading fails on the way."""
     stream, events = open_stream(path), list[tuple[int, Event]]()
     sequences: set[int] = set()
@@ -113,7 +106,7 @@ def read_journal(path: str) -> ProcessJournal:
         lost["gap"] = gap
     in_order = tuple(event for _, event in sorted(events, key=lambda pair: pair[0]))
     journal = ProcessJournal(os.path.basename(path), in_order, torn, dict(lost))
-    if stream.problem is None or (not is_uri(path) and not events):
+    if stream.problem is None or not events:
         return journal
     journal = replace(journal, torn_tail=True, lost={**lost, "unreadable": 1})
     return add_loss(journal, "journal", stream.problem)
@@ -121,7 +114,7 @@ def read_journal(path: str) -> ProcessJournal:
 
 def read_run(run_dir: str) -> tuple[ProcessJournal, ...]:
     """Read every journal of a run directory, ordered by the start of its process."""
-    journals = [read_journal(join_path(run_dir, name)) for name in list_journal_names(run_dir)]
+    journals = [read_journal(os.path.join(run_dir, name)) for name in list_journal_names(run_dir)]
 
     def get_start_key(journal: ProcessJournal) -> tuple[bool, str, str]:
         started = journal.started
@@ -224,13 +217,13 @@ class JournalTail:
                 position = self._positions[name] = _Position()
                 with contextlib.suppress(OSError):
                     if self._from_end:
-                        position.offset = get_size(join_path(self._run_dir, name))
+                        position.offset = os.path.getsize(os.path.join(self._run_dir, name))
         self._from_end = False
         self.files_left_out = max(0, len(names) - self._max_files)
         added: dict[str, list[Event]] = {}
         for name, position in self._positions.items():
             added[name] = []
-            if (file := open_regular(join_path(self._run_dir, name))) is not None:
+            if (file := open_regular(os.path.join(self._run_dir, name))) is not None:
                 with file:
                     file.seek(position.offset)
                     added[name] = position.take(file.read(max_bytes))

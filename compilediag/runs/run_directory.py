@@ -19,9 +19,6 @@ from compilediag.readers.storage import (
     CHUNK_BYTES,
     DIGEST_LIMIT_BYTES,
     compute_sha256,
-    get_size,
-    is_uri,
-    join_path,
     list_names,
     open_regular,
     open_stream,
@@ -146,9 +143,9 @@ def check_file(file: str, mark: str) -> None:
 
 
 def list_text_logs(run_dir: str) -> list[str]:
-    """List the text logs in a run directory, which may be a URI, by path."""
+    """List the text logs in a run directory, by path."""
     names = (name for name in list_names(run_dir) if name.startswith(TEXT_LOG_PREFIX))
-    return sorted(join_path(run_dir, name) for name in names)
+    return sorted(os.path.join(run_dir, name) for name in names)
 
 
 def read_joined_logs(paths: Sequence[str], limit_bytes: int | None = None) -> Iterator[bytes]:
@@ -266,23 +263,19 @@ def infer_role(uri: str) -> str:
 
 def iterate_source_artifacts(sources: Sequence[Input], folder: str) -> Iterator[Artifact]:
     """Iterate over the traces and logs that a receipt in `folder` was made of, at most
-    `ARTIFACT_LIMIT`.
-
-    What lies at a URI has no digest: that would fetch it once more.
-    """
+    `ARTIFACT_LIMIT`."""
     linked = [source for source in sources if source.kind in _SOURCE_ROLES]
     for source in linked[:ARTIFACT_LIMIT]:
         try:
-            size = get_size(source.path)
+            size = os.path.getsize(source.path)
         except OSError:
             continue
-        remote = is_uri(source.path)
         yield Artifact(
             role=_SOURCE_ROLES[source.kind],
-            uri=source.path if remote else os.path.relpath(source.path, folder),
+            uri=os.path.relpath(source.path, folder),
             media_type="text/plain",
             bytes=size,
-            sha256=None if remote else _compute_digest(source.path, size),
+            sha256=_compute_digest(source.path, size),
         )
 
 

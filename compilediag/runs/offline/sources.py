@@ -22,7 +22,6 @@ from compilediag.readers.inputs import (
     set_final_kinds,
 )
 from compilediag.readers.journal import ProcessJournal, read_run
-from compilediag.readers.storage import get_local_path, is_uri
 from compilediag.readers.torch_logs import read_text_events, read_text_log
 from compilediag.readers.torch_trace.read import parse_rank, read_trace
 from compilediag.runs.run_directory import list_text_logs, read_joined_logs
@@ -68,12 +67,10 @@ def find_sources(paths: Sequence[str], trainers: TrainLogReader | None = None) -
     """Find what lies at and below the paths; `trainers` reads what trainers print.
 
     Raises:
-        UsageError: a path does not exist, nothing of torch's lies there, or a URI needs what is not
-            installed.
+        UsageError: a path does not exist, or nothing of torch's lies there.
     """
     for path in paths:
-        here = get_local_path(path) if is_uri(path) else path
-        if here is not None and not os.path.exists(here):
+        if not os.path.exists(path):
             raise UsageError(f"there is no file or folder {path}")
     sources = drop_foreign_texts(list_inputs(paths, trainers), trainers)
     if any(source.kind not in NOTHING for source in sources):

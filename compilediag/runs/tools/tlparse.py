@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from compilediag.readers.lines import map_json, parse_object, split_lines
-from compilediag.readers.storage import is_uri, open_stream
+from compilediag.readers.storage import open_stream
 from compilediag.runs.run_directory import ARTIFACTS, REPORTS, TRACES
 from compilediag_harness.redaction.redactor import Redactor
 
@@ -84,7 +84,7 @@ def link_reports(logs: Sequence[str], run_dir: str, known: Sequence[str]) -> Lin
             notes.append(f"tlparse's report: {os.path.join(made[0], INDEX)}{more}")
         linked = [
             {
-                "trace": report.log if is_uri(report.log) else os.path.relpath(report.log, run_dir),
+                "trace": os.path.relpath(report.log, run_dir),
                 "report": report.folder and os.path.relpath(report.folder, run_dir),
                 "problem": report.problem,
                 "records_left_out": report.left_out,
