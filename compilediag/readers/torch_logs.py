@@ -145,6 +145,7 @@ class _Process:
 
     def _add_limit(self, compile_id: str, text: str) -> None:
         """Add a warning that a limit was hit: the recompile that was assumed made failed."""
+        self.end_message()
         warning = wire.clip(text, 4096)
         self.events.append(wire.WarningSeen(self._t, 0, compile_id, "torch._dynamo", warning))
         index = self._rows.get(compile_id)

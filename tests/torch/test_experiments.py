@@ -204,7 +204,7 @@ def test_the_real_ones_are_told(name: str, tmp_path: Path, monkeypatch) -> None:
     script.write_text(PROGRAM.format(begin=begin, log=log, end=end), encoding="utf-8")
     monkeypatch.setattr(exporter, "SHUTDOWN_TIMEOUT_S", 60.0)  # a slow machine is no slow receiver
     wishes = TelemetrySettings(experiments=True, every_s=0.2)
-    outcome = run([str(script)], RunOptions(live=None, telemetry=wishes))
+    outcome = run([str(script)], RunOptions(live=False, telemetry=wishes))
     assert outcome.receipt is not None, outcome.notes
     assert (outcome.exit_code, outcome.notes) == (0, ())
     counts = outcome.receipt.extensions["telemetry"]["experiments"][name]

@@ -38,7 +38,7 @@ from compilediag.runs.supervised.child import (
     supervise,
 )
 from compilediag.runs.supervised.depyf import decompile_frames
-from compilediag.runs.supervised.live_tail import WITHOUT_ESCAPES, LiveView, choose_live_mode
+from compilediag.runs.supervised.live_tail import WITHOUT_ESCAPES, LiveView
 from compilediag.runs.supervised.run_options import RunOptions
 from compilediag.runs.supervised.signals import GroupSignalMonitor, SignalInbox
 from compilediag.runs.supervised.target import limit_plan, parse_target
@@ -133,18 +133,10 @@ def _run_child(
 
 
 def _start_live_view(run: SupervisedRun) -> LiveView | None:
-    mode = run.options.live_mode
-    mode = choose_live_mode(STDERR, run.variables, mode) if mode is not None else None
-    if mode is None:
+    shown = run.options.live and not run.options.quiet and os.isatty(STDERR)
+    if not shown or run.variables.get("TERM", "") in WITHOUT_ESCAPES:
         return None
-    view = LiveView(
-        run.run_dir,
-        STDERR,
-        mode,
-        label=run.options.label,
-        secrets=run.secrets,
-        escapes=run.variables.get("TERM", "") not in WITHOUT_ESCAPES,
-    )
+    view = LiveView(run.run_dir, STDERR, run.secrets)
     view.start()
     return view
 
@@ -354,12 +346,12 @@ def _run_both(
     program: Program, notify: Callable[[str], None], cold_folder: str, cache_folder: str
 ) -> Outcome:
     notify("start 1 of 2: empty caches")
-    cold = program.run(cold_folder, caches="kept", label="start 1, cold", telemetry=None)
+    cold = program.run(cold_folder, caches="kept", telemetry=None)
     if cold.exit_code or cold.receipt is None or cold.receipt.status != "complete":
         return _conclude_cold_only(program, cold)
     emptied = not any(files for _, _, files in os.walk(cache_folder))
     notify("start 2 of 2: the caches that start 1 left")
-    warm = program.run(program.folder, caches="kept", label="start 2, warm")
+    warm = program.run(program.folder, caches="kept")
     shutil.move(cold.run_dir, os.path.join(warm.run_dir, COLD))
     return _compare_starts(program, cold, warm, cache_folder, emptied=emptied)
 
