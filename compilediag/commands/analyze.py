@@ -104,7 +104,7 @@ def _write_receipts(options: ReadOptions, trainers: TrainLogReader | None) -> st
         folder = make_dir()
     folder_name = os.path.basename(os.path.abspath(options.paths[0]))
     name = options.name or get_run_name(folder_name) or folder_name or "analyze"
-    record = replace(read_sources(sources, trainers), warmup=options.warmup)
+    record = replace(read_sources(sources), warmup=options.warmup)
     receipt = merged_receipt(record, name, options.world_size, folder)
     if options.tlparse:
         logs = [source.path for source in record.sources if source.kind == TRACE]

@@ -14,12 +14,9 @@ from compilediag.readers.inputs import (
     TRACE,
     Input,
     TrainLogReader,
-    drop_foreign_texts,
     list_inputs,
     load_built_in_reader,
     merge_train_logs,
-    read_train_logs,
-    set_final_kinds,
 )
 from compilediag.readers.journal import ProcessJournal, read_run
 from compilediag.readers.torch_logs import read_text_events, read_text_log
@@ -72,7 +69,7 @@ def find_sources(paths: Sequence[str], trainers: TrainLogReader | None = None) -
     for path in paths:
         if not os.path.exists(path):
             raise UsageError(f"there is no file or folder {path}")
-    sources = drop_foreign_texts(list_inputs(paths, trainers), trainers)
+    sources = list_inputs(paths, trainers)
     if any(source.kind not in NOTHING for source in sources):
         return sources
     why = next((f" ({source.why})" for source in sources if source.why), "")
@@ -93,13 +90,9 @@ def find_sources(paths: Sequence[str], trainers: TrainLogReader | None = None) -
     )
 
 
-def read_sources(
-    sources: tuple[Input, ...], trainers: TrainLogReader | None = None
-) -> LoadedSources:
-    """Reads the sources: journals of traces and run directories, text logs, trainers' output."""
+def read_sources(sources: tuple[Input, ...]) -> LoadedSources:
+    """Reads the sources: journals of traces and run directories, text logs."""
     journals = [journal for source in sources for journal in read_source(source)]
-    logs = read_train_logs(sources, trainers)
-    sources = set_final_kinds(sources, logs)
     texts = [source.path for source in sources if source.kind == TEXT]
     runs = [source.path for source in sources if source.kind == RUN]
     text_log = None
@@ -112,7 +105,7 @@ def read_sources(
     )
     named = (parse_named_rank(source) for source in sources)
     ranks = frozenset(rank for rank in named if rank is not None)
-    trained = merge_train_logs(logs)
+    trained = merge_train_logs(source.log for source in sources if source.log is not None)
     return LoadedSources(tuple(by_rank), text_log, sources, ranks, train_log=trained)
 
 
