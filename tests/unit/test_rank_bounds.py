@@ -9,8 +9,7 @@ from rank_folders import folder_of_ranks
 from compilediag.compare.gate.inconclusive import find_inconclusive
 from compilediag.diagnosis.ranks.divergence import MAX_GROUPS, MAX_MISSING, compare_ranks
 from compilediag.diagnosis.ranks.summary import RankSummary
-from compilediag.runs.offline.receipts import merged_receipt
-from compilediag.runs.offline.sources import read_record
+from compilediag.runs.offline import merged_receipt, read_record
 
 
 def summary(rank: int, *causes: str, step_median_s: float | None = None) -> RankSummary:

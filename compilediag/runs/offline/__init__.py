@@ -4,14 +4,12 @@ output of trainers. The way is that of a live run; docs/reference/analyze.md sho
 
 from __future__ import annotations
 
-from compilediag.runs.offline.receipts import merged_receipt, rank_receipts
-from compilediag.runs.offline.sources import find_sources, read_record, read_source, read_sources
+from compilediag.runs.offline.receipts import (
+    find_sources,
+    merged_receipt,
+    rank_receipts,
+    read_record,
+    read_sources,
+)
 
-__all__ = [
-    "find_sources",
-    "merged_receipt",
-    "rank_receipts",
-    "read_record",
-    "read_source",
-    "read_sources",
-]
+__all__ = ["find_sources", "merged_receipt", "rank_receipts", "read_record", "read_sources"]

@@ -1,26 +1,137 @@
-"""Receipts of recorded runs: of all ranks together, and of each alone."""
+"""Recorded runs, found and read: traces, text logs, run directories, output of trainers; and their
+receipts, of all ranks together and of each alone."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import cast
 
-from compilediag.readers.inputs import BEYOND, FOREIGN, RUN, TEXT, TRACE, TRAIN, UNREADABLE
-from compilediag.readers.journal import JOURNAL_START, ProcessJournal
+from compilediag.errors import UsageError
+from compilediag.readers.inputs import (
+    BEYOND,
+    FOREIGN,
+    NOTHING,
+    RUN,
+    TEXT,
+    TRACE,
+    TRAIN,
+    UNREADABLE,
+    Input,
+    TrainLogReader,
+    list_inputs,
+    load_built_in_reader,
+    merge_train_logs,
+)
+from compilediag.readers.journal import JOURNAL_START, ProcessJournal, read_run
+from compilediag.readers.torch_logs import read_text_events, read_text_log
+from compilediag.readers.torch_trace.read import parse_rank, read_trace
 from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.receipt.schema.receipt import Receipt, Status
-from compilediag.runs.offline.sources import LoadedSources, get_rank
 from compilediag.runs.pipeline import diagnose_run, make_identity, sum_losses, summarize_journals
-from compilediag.runs.run_directory import iterate_source_artifacts
-from compilediag.timeline.timeline import fold
+from compilediag.runs.run_directory import (
+    iterate_source_artifacts,
+    list_text_logs,
+    read_joined_logs,
+)
+from compilediag.timeline.recorded import TrainLog
+from compilediag.timeline.timeline import TextLog, fold
 from compilediag_harness.wire import EvidenceLost, ProcessEnded
 
 MAX_NAMES = 20
 NOT_READ = frozenset({UNREADABLE, BEYOND})
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSources:
+    """Everything that was read, before it is folded."""
+
+    journals: tuple[ProcessJournal, ...]
+    """One a process, ordered by rank."""
+    text_log: TextLog | None = None
+    """A second opinion, where text logs lie beside traces or journals."""
+    sources: tuple[Input, ...] = ()
+    train_log: TrainLog | None = None
+    """What a trainer printed of its steps."""
+    warmup: int | None = None
+    """Steps of it that the user calls warm-up."""
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks of which something was read, ascending."""
+        ranks = {get_rank(journal) for journal in self.journals}
+        return tuple(sorted(rank for rank in ranks if rank is not None))
+
+
+def read_record(paths: Sequence[str]) -> LoadedSources:
+    """Reads whatever lies at and below the paths.
+
+    Raises:
+        UsageError: a path does not exist, or nothing of torch's lies there.
+    """
+    return read_sources(find_sources(paths))
+
+
+def find_sources(paths: Sequence[str], trainers: TrainLogReader | None = None) -> tuple[Input, ...]:
+    """Find what lies at and below the paths; `trainers` reads what trainers print.
+
+    Raises:
+        UsageError: a path does not exist, or nothing of torch's lies there.
+    """
+    for path in paths:
+        if not os.path.exists(path):
+            raise UsageError(f"there is no file or folder {path}")
+    sources = list_inputs(paths, trainers)
+    if any(source.kind not in NOTHING for source in sources):
+        return sources
+    why = next((f" ({source.why})" for source in sources if source.why), "")
+    records = (
+        f"nothing to analyze lies in {', '.join(paths)}{why}: it was searched for records of "
+        "TORCH_TRACE, messages of TORCH_LOGS (there are none where nothing recompiled)"
+    )
+    known = load_built_in_reader()
+    if known is None:
+        raise UsageError(
+            f"{records} and journals of compilediag; the extension train_logs, which reads the "
+            "step lines of trainers, is not installed"
+        )
+    raise UsageError(
+        f"{records}, journals of compilediag, and step lines of trainers "
+        f"({', '.join(known.trainers)}); for the lines of another trainer give --patterns FILE, "
+        "see docs/howto/trainlog.md"
+    )
+
+
+def read_sources(sources: tuple[Input, ...]) -> LoadedSources:
+    """Reads the sources: journals of traces and run directories, text logs."""
+    journals = [journal for source in sources for journal in read_source(source)]
+    texts = [source.path for source in sources if source.kind == TEXT]
+    runs = [source.path for source in sources if source.kind == RUN]
+    text_log = None
+    if not journals:
+        journals = [journal for path in texts for journal in read_text_events(path)]
+    elif paths := [*texts, *(path for run in runs for path in list_text_logs(run))]:
+        text_log = read_text_log(read_joined_logs(paths))
+    by_rank = sorted(
+        journals, key=lambda journal: (get_rank(journal) is None, get_rank(journal) or 0)
+    )
+    trained = merge_train_logs(source.log for source in sources if source.log is not None)
+    return LoadedSources(tuple(by_rank), text_log, sources, trained)
+
+
+def read_source(source: Input) -> tuple[ProcessJournal, ...]:
+    """Read the processes of one trace or run directory; other sources hold none of their own."""
+    if source.kind == TRACE:
+        return read_trace(source.path)
+    return read_run(source.path) if source.kind == RUN else ()
+
+
+def get_rank(journal: ProcessJournal) -> int | None:
+    """Return the rank of the process; None where it has none or its start is not recorded."""
+    return journal.started.rank if journal.started is not None else None
 
 
 def merged_receipt(
@@ -32,7 +143,10 @@ def merged_receipt(
         started = (journal.started for journal in loaded.journals)
         sizes = [start.world_size for start in started if start is not None]
         known = [size for size in sizes if size is not None]
-        ranks = (rank + 1 for rank in {*loaded.ranks, *loaded.named})
+        # Also those in the names of traces that hold nothing.
+        traces = (source.path for source in loaded.sources if source.kind == TRACE)
+        named = {parse_rank(os.path.basename(path)) for path in traces} - {None}
+        ranks = (rank + 1 for rank in {*loaded.ranks, *named} if rank is not None)
         expected = max([*known, *ranks], default=None)
     # Files that may hold a part of the run, and were not read.
     closed = [source for source in loaded.sources if source.kind == UNREADABLE]
@@ -48,7 +162,7 @@ def merged_receipt(
         more = f" and {len(missing) - MAX_NAMES} more" if len(missing) > MAX_NAMES else ""
         lost.append((EvidenceLost(0.0, 0, "ranks", f"nothing was found of rank {names}{more}"),))
     events = [*(journal.events for journal in loaded.journals), *filter(None, lost)]
-    timeline = fold(events, loaded.text_log, (loaded.root,), loaded.train_log)
+    timeline = fold(events, loaded.text_log, (os.getcwd(),), loaded.train_log)
     return diagnose_run(timeline, _build_metadata(loaded, name, expected, out)).receipt
 
 
@@ -56,8 +170,8 @@ def rank_receipts(loaded: LoadedSources, name: str | None) -> Iterator[tuple[int
     """A receipt of each rank alone, ascending, made one at a time."""
     for rank, journals in groupby(loaded.journals, get_rank):
         if rank is not None:
-            own = LoadedSources(tuple(journals), root=loaded.root)
-            timeline = fold([one.events for one in own.journals], user_roots=(own.root,))
+            own = LoadedSources(tuple(journals))
+            timeline = fold([one.events for one in own.journals], user_roots=(os.getcwd(),))
             yield rank, diagnose_run(timeline, _build_metadata(own, name, None, None)).receipt
 
 
