@@ -13,8 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import msgspec
-
 from compilediag.readers.lines import parse_object
 from compilediag.readers.torch_trace.scan import (
     About,
@@ -226,17 +224,6 @@ _MAX_NAME_CHARS = 200
 _MAX_MICROSECONDS = 2.0**53
 
 
-class _Timing(msgspec.Struct, gc=False):
-    """The fields that are used."""
-
-    name: str
-    ts: float
-    ph: str = ""
-
-
-_DECODER = msgspec.json.Decoder(_Timing)
-
-
 class TracePhases:
     """The phases of the compiles of one process, until their rows come."""
 
@@ -248,21 +235,20 @@ class TracePhases:
 
     def take_record(self, payload: bytes, compile_id: str) -> None:
         """Take one record of `compile_id`; "" is none: an import the first compile waits for."""
-        try:
-            timing = _DECODER.decode(payload)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            timing = self._decode_leniently(payload)
-        if timing is None or not 0 <= timing.ts < _MAX_MICROSECONDS:
+        fields = parse_object(payload) or {}
+        name, at_us, kind = fields.get("name"), fields.get("ts"), fields.get("ph")
+        is_time = isinstance(at_us, (int, float)) and at_us is not True
+        if not (isinstance(name, str) and is_time and 0 <= at_us < _MAX_MICROSECONDS):
             self._losses.add("bad_json")
             return
         self._seen = True
         if not compile_id:
             return
         stack = self._stacks.pop(compile_id, None) or PhaseStack()
-        if timing.ph == "B":
-            stack.begin_phase(timing.name[:_MAX_NAME_CHARS], round(timing.ts * 1000))
-        elif timing.ph == "E":
-            stack.end_phase(timing.name[:_MAX_NAME_CHARS], round(timing.ts * 1000))
+        if kind == "B":
+            stack.begin_phase(name[:_MAX_NAME_CHARS], round(at_us * 1000))
+        elif kind == "E":
+            stack.end_phase(name[:_MAX_NAME_CHARS], round(at_us * 1000))
         self._store_stack(compile_id, stack)
 
     def take_phases(self, compile_id: str) -> TimedPhases | None:
@@ -275,14 +261,6 @@ class TracePhases:
         phases = stack.take()
         self._store_stack(compile_id, stack)
         return phases
-
-    def _decode_leniently(self, payload: bytes) -> _Timing | None:
-        """Decode a record that is no plain JSON, or has fields of other types; else None."""
-        fields = parse_object(payload) or {}
-        name, at_us, ph = fields.get("name"), fields.get("ts"), fields.get("ph")
-        if isinstance(name, str) and isinstance(at_us, (int, float)) and at_us is not True:
-            return _Timing(name, at_us, ph if isinstance(ph, str) else "")
-        return None
 
     def _store_stack(self, compile_id: str, stack: PhaseStack) -> None:
         """Store a stack that holds anything for the row of its compile."""
