@@ -7,8 +7,12 @@ from gate_receipts import first, receipt
 from rank_folders import folder_of_ranks
 
 from compilediag.compare.gate.inconclusive import find_inconclusive
-from compilediag.diagnosis.ranks.divergence import MAX_GROUPS, MAX_MISSING, compare_ranks
-from compilediag.diagnosis.ranks.summary import RankSummary
+from compilediag.diagnosis.ranks.divergence import (
+    MAX_GROUPS,
+    MAX_MISSING,
+    RankSummary,
+    compare_ranks,
+)
 from compilediag.runs.offline import merged_receipt, read_record
 
 

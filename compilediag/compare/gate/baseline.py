@@ -9,7 +9,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import msgspec
 from msgspec import Struct
@@ -53,19 +53,6 @@ _PARTS: Mapping[str, type[Any]] = {
     "frames": KnownFrame,
     "fallbacks": KnownFallback,
 }
-
-
-class _StoredConfig(Struct):
-    """A configuration in the file: the key of each entry stands among its fields."""
-
-    lane: dict[str, Scalar]
-    counts: dict[str, Count]
-    torch: str | None = None
-    recordings: Count | None = None
-    causes: list[dict[str, Any]] = []
-    breaks: list[dict[str, Any]] = []
-    frames: list[dict[str, Any]] = []
-    fallbacks: list[dict[str, Any]] = []
 
 
 # --- to text -----------------------------------------------------------------------------------
@@ -171,26 +158,25 @@ def _parse_document(text: str, name: str) -> dict[str, Any]:
 
 
 def _parse_config(raw: Any, name: str, where: str) -> ConfigBaseline:
-    stored = _convert(raw, _StoredConfig, where)
-    if missing := set(COUNTS).difference(stored.counts):
+    body = _convert(raw, dict[str, Any], where)
+    counts = _convert(body.get("counts"), dict[str, Count], f"{where}: counts")
+    if missing := set(COUNTS).difference(counts):
         raise BaselineUnreadable(f"{where}: counts: {min(missing)} is missing")
     return ConfigBaseline(
         name,
-        stored.lane,
-        {key: stored.counts[key] for key in dict.fromkeys((*COUNTS, *stored.counts))},
-        recordings=stored.recordings,
-        torch=stored.torch,
-        **{
-            part: _parse_entries(getattr(stored, part), part, f"{where}: {part}") for part in _PARTS
-        },
+        _convert(body.get("lane"), dict[str, Scalar], f"{where}: lane"),
+        {key: counts[key] for key in dict.fromkeys((*COUNTS, *counts))},
+        recordings=_convert(body.get("recordings"), Count | None, f"{where}: recordings"),
+        torch=_convert(body.get("torch"), str | None, f"{where}: torch"),
+        **{part: _parse_entries(body.get(part, []), part, f"{where}: {part}") for part in _PARTS},
     )
 
 
-def _parse_entries(raw: Sequence[dict[str, Any]], part: str, where: str) -> tuple[Any, ...]:
+def _parse_entries(raw: Any, part: str, where: str) -> tuple[Any, ...]:
     kind = _PARTS[part]
     entries: dict[object, Any] = {}
-    for index, entry in enumerate(raw):
-        here = f"{where}: {part}[{index}]"
+    for index, entry in enumerate(_convert(raw, list[dict[str, Any]], where)):
+        here = f"{where}[{index}]"
         fields = {"category": None, **entry}
         reason: object = fields.get("reason")
         if isinstance(reason, str) and not reason.strip():
@@ -203,10 +189,7 @@ def _parse_entries(raw: Sequence[dict[str, Any]], part: str, where: str) -> tupl
     return tuple(entries.values())
 
 
-Kind = TypeVar("Kind")
-
-
-def _convert(value: Any, kind: type[Kind], where: str) -> Kind:
+def _convert(value: Any, kind: Any, where: str) -> Any:
     """Convert a value to a `kind`. Raises BaselineUnreadable, which names the field."""
     try:
         return msgspec.convert(value, kind)

@@ -237,8 +237,8 @@ class TracePhases:
         """Take one record of `compile_id`; "" is none: an import the first compile waits for."""
         fields = parse_object(payload) or {}
         name, at_us, kind = fields.get("name"), fields.get("ts"), fields.get("ph")
-        is_time = isinstance(at_us, (int, float)) and at_us is not True
-        if not (isinstance(name, str) and is_time and 0 <= at_us < _MAX_MICROSECONDS):
+        at_us = at_us if isinstance(at_us, (int, float)) and at_us is not True else -1
+        if not (isinstance(name, str) and 0 <= at_us < _MAX_MICROSECONDS):
             self._losses.add("bad_json")
             return
         self._seen = True
