@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import partial
 
 import click
 from msgspec.structs import replace as changed
@@ -17,29 +18,14 @@ from compilediag.commands.subcommand import subcommand
 from compilediag.commands.terminal import write, write_message
 from compilediag.errors import UsageError
 from compilediag.option_fields import argument, flag, option
-from compilediag.readers.inputs import TRACE, Input, TrainLogReader
-from compilediag.readers.parallel import make_process_pool
+from compilediag.readers.inputs import TRACE, TrainLogReader
+from compilediag.readers.storage import copy_files, is_uri
 from compilediag.receipt.file import write_receipt
 from compilediag.receipt.locate import get_receipt_path, link_latest
-from compilediag.runs.offline import (
-    choose_worker_count,
-    find_sources,
-    merged_receipt,
-    rank_receipts,
-    read_sources,
-)
-from compilediag.runs.offline.many_ranks import (
-    ReceiptOptions,
-    are_many,
-    build_receipt_of_many,
-    connect_workers,
-)
+from compilediag.runs.offline import find_sources, merged_receipt, rank_receipts, read_sources
 from compilediag.runs.run_directory import get_run_name, list_reports, make_artifact, make_run_dir
 from compilediag.runs.tools.tlparse import link_reports
 from compilediag_harness.redaction.redactor import list_secret_values
-
-if TYPE_CHECKING:
-    from concurrent.futures import Executor
 
 
 @dataclass(frozen=True)
@@ -59,15 +45,6 @@ class ReadOptions:
         "--world-size N",
         "Number of ranks; by default as many as the highest rank implies.",
         type=click.IntRange(1, 10_000_000),
-    )
-    jobs: int | None = option(
-        "-j --jobs N",
-        "Processes that read; by default one per core, or one if there is little to read.",
-        type=click.IntRange(1, 1024),
-    )
-    cluster: str | None = option(
-        "--cluster ADDRESS",
-        "Read on the workers of a Dask cluster, by its scheduler's address: tcp://host:8786.",
     )
     patterns: str | None = option(
         "--patterns FILE",
@@ -106,60 +83,54 @@ def command(options: AnalyzeOptions) -> None:
     rank gets a receipt, and all ranks together get one.
     """
     views = options.choose_views()
-    here_only = (options.jobs, options.patterns, options.warmup, options.tlparse or None)
-    if options.cluster is not None and any(value is not None for value in here_only):
-        raise UsageError(
-            "--cluster reads elsewhere, --jobs, --tlparse, --patterns and --warmup work here; "
-            "give one"
-        )
     trainers = None
     if options.patterns is not None:
         reader_of = extension_points.load(extension_points.TRAIN_LOG_READER, "--patterns")
         trainers = reader_of(options.patterns)
-    sources = find_sources(options.paths, trainers)
-    reading: AbstractContextManager[Executor | None] = nullcontext()
-    if options.cluster is not None:
-        reading = connect_workers(options.cluster)
-    elif (workers := options.jobs or choose_worker_count(sources)) > 1:
-        reading = make_process_pool(workers)
-    with reading as executor:
-        folder = _write_receipts(options, sources, trainers, executor)
+    folder = _write_receipts(options, trainers)
     if options.output is None:
         link_latest(folder)
     write(render_views(views, folder if options.output is not None else None))
 
 
-def _write_receipts(
-    options: ReadOptions,
-    sources: tuple[Input, ...],
-    trainers: TrainLogReader | None,
-    executor: Executor | None,
-) -> str:
+def _write_receipts(options: ReadOptions, trainers: TrainLogReader | None) -> str:
     """Write the receipts: all ranks together, each where there are several; return the folder."""
-    folder = make_run_dir(options.output, "analyze", now=time.time(), pid=os.getpid())
+    make_dir = partial(make_run_dir, options.output, "analyze", now=time.time(), pid=os.getpid())
+    if any(map(is_uri, options.paths)):
+        folder = make_dir()
+        sources = find_sources(_copy_from_uris(options.paths, folder), trainers)
+    else:
+        sources = find_sources(options.paths, trainers)
+        folder = make_dir()
     folder_name = os.path.basename(os.path.abspath(options.paths[0]))
-    configuration = options.name or get_run_name(folder_name) or folder_name or "analyze"
-    elsewhere = options.cluster is not None
-    settings = ReceiptOptions(configuration, options.world_size, folder, options.warmup, elsewhere)
-    if are_many(sources) and not options.tlparse:
-        receipt = build_receipt_of_many(sources, settings, executor, trainers)
-        write_receipt(receipt, get_receipt_path(settings.folder))
-        return settings.folder
-    record = replace(read_sources(sources, executor, trainers), warmup=settings.warmup)
-    receipt = merged_receipt(record, settings.name, settings.world_size, settings.folder)
+    name = options.name or get_run_name(folder_name) or folder_name or "analyze"
+    record = replace(read_sources(sources), warmup=options.warmup)
+    receipt = merged_receipt(record, name, options.world_size, folder)
     if options.tlparse:
         logs = [source.path for source in record.sources if source.kind == TRACE]
-        linked = link_reports(logs, settings.folder, list_secret_values((), os.environ))
+        linked = link_reports(logs, folder, list_secret_values((), os.environ))
         for note in linked.notes:
             write_message(note)
-        links = (make_artifact(path, settings.folder) for path in list_reports(settings.folder))
+        links = (make_artifact(path, folder) for path in list_reports(folder))
         receipt = changed(
             receipt,
             artifacts=(*receipt.artifacts, *links),
             extensions={**receipt.extensions, **linked.extensions},
         )
-    write_receipt(receipt, get_receipt_path(settings.folder))
+    write_receipt(receipt, get_receipt_path(folder))
     if len(record.ranks) > 1:
-        for rank, receipt in rank_receipts(record, settings.name, executor):
-            write_receipt(receipt, get_receipt_path(settings.folder, rank), flushed=False)
-    return settings.folder
+        for rank, own in rank_receipts(record, name):
+            write_receipt(own, get_receipt_path(folder, rank), flushed=False)
+    return folder
+
+
+def _copy_from_uris(paths: Sequence[str], folder: str) -> list[str]:
+    """Copy what lies at URIs into a folder of the receipts, so that these can link it."""
+    try:
+        return [
+            copy_files(path, os.path.join(folder, "copied", str(number))) if is_uri(path) else path
+            for number, path in enumerate(paths, start=1)
+        ]
+    except UsageError:
+        shutil.rmtree(folder, ignore_errors=True)  # ours and new
+        raise

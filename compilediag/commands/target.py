@@ -177,7 +177,7 @@ def finish(outcome: Outcome, options: RunOptions) -> int:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     if receipt is not None:
         _report_verdict(outcome, options)
-    if not options.quiet or outcome.receipt_path is None or outcome.moved:
+    if not options.quiet or outcome.receipt_path is None:
         for note in outcome.notes:
             write_message(note)
     if receipt is None or not options.limits:
@@ -195,8 +195,7 @@ def _report_verdict(outcome: Outcome, options: RunOptions) -> None:
     """Report the verdict on stderr, also where --json cannot be printed: stdout is the target's."""
     receipt = outcome.receipt
     assert receipt is not None
-    place = outcome.run_dir if outcome.moved else options.output
-    suffix = format_suffix(place) if outcome.receipt_path else ""
+    suffix = format_suffix(options.output) if outcome.receipt_path else ""
     printed = changed = False
     if receipt.verdict == "clean":
         from compilediag.runs.certify.recorded import has_changed_since

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, TypeAlias
 
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
@@ -38,24 +38,8 @@ from compilediag.timeline.ownership import classify_ownership
 
 
 def find_cause_finding(receipt: Receipt, cause: EventCause) -> FindingRecord | None:
-    """Find the finding that is about a cause: the one it names; in a receipt that names none, that
-    of the same rule and variable, and of the same place if several are. None where none is."""
-    if cause.finding is not None:
-        return next((finding for finding in receipt.findings if finding.id == cause.finding), None)
-    rule = cause.rule or cause.family
-    same = [
-        finding
-        for finding in receipt.findings
-        if finding.variable == cause.variable and rule in (finding.rule, finding.family)
-    ]
-    place = cause.file, cause.function
-    exact = [
-        finding
-        for finding in same
-        if finding.location is not None
-        and (finding.location.file, finding.location.function) == place
-    ]
-    return exact[0] if exact else same[0] if len(same) == 1 else None
+    """Find the finding that a cause names; None where none explains it."""
+    return next((finding for finding in receipt.findings if finding.id == cause.finding), None)
 
 
 def find_break_finding(receipt: Receipt, site: GraphBreak) -> FindingRecord | None:
@@ -96,8 +80,6 @@ Count: TypeAlias = Annotated[int, Meta(ge=0)]
 
 class Known(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An entry of a baseline."""
-
-    unknown: dict[str, Any] = EMPTY  #: Its fields of newer versions.
 
 
 class KnownCause(Known, frozen=True):
@@ -163,7 +145,6 @@ class ConfigBaseline(Struct, frozen=True):
     fallbacks: tuple[KnownFallback, ...] = ()
     recordings: int | None = None  #: Of CUDA graphs; None: not measured, or no device.
     torch: str | None = None  #: The version it was recorded with, without build, to inform.
-    unknown: Mapping[str, Any] = EMPTY
 
     @property
     def allowed(self) -> tuple[Allowed, ...]:

@@ -9,29 +9,18 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from typing import NamedTuple, Protocol
 
 from compilediag import extension_points
-from compilediag.readers.storage import (
-    HEAD_BYTES,
-    get_local_path,
-    get_parent,
-    is_uri,
-    iterate_files,
-    join_path,
-    open_stream,
-)
-from compilediag.readers.torch_logs import PREFIX, read_text_events, read_text_log
+from compilediag.readers.storage import open_stream
+from compilediag.readers.torch_logs import PREFIX, read_text_log
 from compilediag.timeline.recorded import TrainLog
 
 FILES_LIMIT = 200_000
 """Most files examined below the paths of one command; the others are counted."""
-
-REQUESTS = 64
-"""Files at URIs whose first bytes are requested at the same time."""
 
 TRACE, TEXT, RUN, TRAIN, FOREIGN = "trace", "text", "run", "train", "foreign"
 UNREADABLE, BEYOND = "unreadable", "files_over_limit"
@@ -49,11 +38,6 @@ _TRACE_LINE = re.compile(
 _TRACE_NAME = re.compile(r"dedicated_log_torch_trace_")
 _JOURNAL_NAME = re.compile(r"journal-.*\.jsonl", re.DOTALL)
 _JOURNAL_LINE = re.compile(rb"[0-9a-f]{8} \d{1,15} \{\"k\"")
-_TORCH_TAGS = (b"[__recompiles", b"[__graph_breaks")
-_NOT_OPENED = "its name is one that fsspec would take for another place"
-
-Logs = Mapping[str, TrainLog]
-"""Path to what the trainer's output there says."""
 
 
 class TrainLogReader(Protocol):
@@ -87,17 +71,15 @@ class Input:
     """One thing to read."""
 
     path: str
-    """Of a file or a folder of this machine, or a URI."""
+    """Of a file or a folder."""
     kind: str
     """"trace", "text", "run" (a folder with journals), "train" (output of a trainer), "foreign",
     "unreadable", "files_over_limit"."""
     why: str | None = None
-    may_train: bool = False
-    """It may hold a trainer's output; a text log of torch often does as well."""
     count: int = 1
     """Files that it stands for."""
-    assumed: bool = False
-    """It is text that the user named; its beginning shows nothing of torch's or a trainer's."""
+    log: TrainLog | None = None
+    """What a trainer printed there; a text log of torch may have it as well."""
 
 
 class _Candidate(NamedTuple):
@@ -112,11 +94,7 @@ class _Candidate(NamedTuple):
 
 def list_inputs(paths: Sequence[str], trainers: TrainLogReader | None = None) -> tuple[Input, ...]:
     """List everything below the paths, each file once, in the order of the paths and of their
-    names; `trainers` recognises a trainer's output, by default that of the package.
-
-    Raises:
-        UsageError: a URI cannot be listed, or what fsspec needs for it is not installed.
-    """
+    names; `trainers` recognises a trainer's output, by default that of the package."""
     candidates: dict[str, _Candidate] = {}
     beyond = 0
     for path in paths:
@@ -125,16 +103,9 @@ def list_inputs(paths: Sequence[str], trainers: TrainLogReader | None = None) ->
                 candidates.setdefault(candidate.path, candidate)
             else:
                 beyond += candidate.path not in candidates
-    examine = partial(_recognize_file, trainers=trainers)
     inputs: dict[str, Input] = {}
-    if any(is_uri(path) for path in candidates):
-        from concurrent.futures import ThreadPoolExecutor
-
-        with ThreadPoolExecutor(REQUESTS) as pool:
-            sources = list(pool.map(examine, candidates.values()))
-    else:
-        sources = map(examine, candidates.values())
-    for source in sources:
+    for candidate in candidates.values():
+        source = _recognize_file(candidate, trainers)
         inputs.setdefault(source.path, source)
     if beyond:
         why = f"only {FILES_LIMIT} files of one command are looked at"
@@ -143,34 +114,22 @@ def list_inputs(paths: Sequence[str], trainers: TrainLogReader | None = None) ->
 
 
 def _iterate_candidates(given: str) -> Iterator[_Candidate]:
-    """Iterate over files at and below a path or URI; a folder with journals is one candidate."""
-    location = get_local_path(given) or given
-    if not is_uri(location):
-        # A link that the user names is followed; links inside folders are not.
-        location = os.path.realpath(location)
-        if not os.path.isdir(location):
-            yield _Candidate(location, named=True)
-            return
-    files = list(iterate_files(location))
-    runs = {
-        os.path.dirname(file.name)
-        for file in files
-        if _JOURNAL_NAME.fullmatch(os.path.basename(file.name))
-    }
-    for file in files:
-        # The outermost run directory that contains it; a trace in there holds the same run again.
-        parts = file.name.split("/")[:-1]
-        above = ("/".join(parts[:depth]) for depth in range(len(parts) + 1))
-        run = next((path for path in above if file.name and path in runs), None)
-        if run is not None:
-            folder = join_path(location, run)
+    """Iterate over files at and below a path; a folder with journals is one candidate."""
+    # A link that the user names is followed; links inside folders are not.
+    location = os.path.realpath(given)
+    if not os.path.isdir(location):
+        yield _Candidate(location, named=True)
+        return
+    for folder, folders, names in os.walk(location):
+        folders.sort()
+        if any(map(_JOURNAL_NAME.fullmatch, names)):
+            folders.clear()  # a trace in a run directory holds the same run again
             yield _Candidate(folder, known=Input(folder, RUN))
             continue
-        path = join_path(location, file.name)
-        known = _recognize_by_name(path) if file.openable else Input(path, UNREADABLE, _NOT_OPENED)
-        if known is None and file.empty:
-            known = Input(path, FOREIGN, "it is empty")
-        yield _Candidate(path, named=not file.name, known=known)
+        for name in sorted(names):
+            path = os.path.join(folder, name)
+            if not os.path.islink(path):
+                yield _Candidate(path, known=_recognize_by_name(path))
 
 
 def _recognize_by_name(path: str) -> Input | None:
@@ -180,95 +139,46 @@ def _recognize_by_name(path: str) -> Input | None:
 
 def _recognize_file(candidate: _Candidate, trainers: TrainLogReader | None) -> Input:
     """Recognise a file in a folder by its beginning only. Of those that the user named, any text
-    that is no trace is taken for a text log until all of it is read: a trainer's output may begin
-    after any number of other lines."""
+    that is no trace is read whole: a trainer's output may begin after any number of other lines."""
     path, named, known = candidate
     if known is not None:
         return known
-    stream = open_stream(path, HEAD_BYTES)
+    stream = open_stream(path)
     head = stream.read_head()
     if named and _JOURNAL_LINE.match(head):
-        return Input(get_parent(path), RUN)
-    kind = FOREIGN
+        return Input(os.path.dirname(path), RUN)
     if _TRACE_LINE.search(head) or _recognize_by_name(path) is not None:
-        kind = TRACE
-    elif any(
-        PREFIX.search(line[:8192].decode("utf-8", "replace")) for line in head.split(b"\n")[:2000]
-    ):
-        kind = TEXT
-    if kind == TRACE or (not named and path.endswith(DOCUMENTS)):
+        return Input(path, TRACE)
+    lines = (line[:8192].decode("utf-8", "replace") for line in head.split(b"\n")[:2000])
+    kind = TEXT if any(map(PREFIX.search, lines)) else FOREIGN
+    if not named and path.endswith(DOCUMENTS):
         return Input(path, kind)
-    if stream.problem and not head and (named or is_uri(path) or os.path.isfile(path)):
+    if stream.problem and not head and (named or os.path.isfile(path)):
         return Input(path, UNREADABLE, stream.problem)
-    if named and kind == TEXT:
-        return Input(path, TEXT, may_train=True)
-    if named and head and b"\0" not in head:
-        return Input(path, TEXT, may_train=True, assumed=not _contains_steps(head, trainers))
-    if named:
+    if named and (not head or b"\0" in head):
         return Input(path, FOREIGN, "it holds nothing of torch's" if head else "it is empty")
-    if not _contains_steps(head, trainers):
-        return Input(path, kind)
-    return Input(path, TRAIN if kind == FOREIGN else TEXT, may_train=True)
-
-
-def _contains_steps(head: bytes, trainers: TrainLogReader | None) -> bool:
     # The readers of trainers' output are loaded only where there may be one.
     trainers = trainers or load_built_in_reader()
-    return trainers is not None and trainers.has_steps(head)
+    if not named and (trainers is None or not trainers.has_steps(head)):
+        return Input(path, kind)
+    return _recognize_text(path, trainers)
 
 
-def drop_foreign_texts(
-    sources: Iterable[Input], trainers: TrainLogReader | None
-) -> tuple[Input, ...]:
-    """Make those foreign that were taken for a text log, where all of their text holds neither a
-    line of torch's log nor a step of a trainer."""
-
-    def mark_foreign(source: Input) -> Input:
-        if not source.assumed or read_train_logs([source], trainers):
-            return source
-        if read_text_log(open_stream(source.path).read_chunks()).log_lines:
-            return source
-        return replace(source, kind=FOREIGN, why="nothing of torch's or a trainer's stands in it")
-
-    return tuple(map(mark_foreign, sources))
+def _recognize_text(path: str, trainers: TrainLogReader | None) -> Input:
+    """Recognise a text by all of it: one without a message of torch's is a trainer's output and no
+    second opinion, for its silence would contradict a trace."""
+    log = trainers.read(path) if trainers is not None else None
+    text = read_text_log(open_stream(path).read_chunks())
+    if log is not None and not (text.recompiling_lines or text.break_sites or text.limit_warnings):
+        return Input(path, TRAIN, log=log)
+    if text.log_lines:
+        return Input(path, TEXT, log=log)
+    return Input(path, FOREIGN, "nothing of torch's or a trainer's stands in it")
 
 
-def read_train_logs(sources: Iterable[Input], trainers: TrainLogReader | None) -> Logs:
-    """Read what trainers printed in the sources that may hold their output."""
-    paths = [source.path for source in sources if source.may_train]
-    trainers = (trainers or load_built_in_reader()) if paths else None
-    if trainers is None:
-        return {}
-    read = ((path, trainers.read(path)) for path in paths)
-    return {path: log for path, log in read if log is not None}
-
-
-def set_final_kinds(sources: Iterable[Input], logs: Logs) -> tuple[Input, ...]:
-    """Set the final kind of each source: a text without a message of torch's is a trainer's output
-    and no second opinion, for its silence would contradict a trace."""
-
-    def set_kind(source: Input) -> Input:
-        is_trains = source.kind == TEXT and source.path in logs
-        is_trains = is_trains and not _has_torch_messages(source.path)
-        return replace(source, kind=TRAIN) if is_trains else source
-
-    return tuple(map(set_kind, sources))
-
-
-def _has_torch_messages(path: str) -> bool:
-    """True where a recompile or a break was logged there; each process opens with two events."""
-    end = b""
-    for chunk in open_stream(path).read_chunks():
-        text = end + chunk  # so that no tag is cut in two
-        if any(tag in text for tag in _TORCH_TAGS):
-            return any(len(journal.events) > 2 for journal in read_text_events(path))
-        end = text[-64:]
-    return False
-
-
-def merge_train_logs(logs: Logs) -> TrainLog | None:
+def merge_train_logs(logs: Iterable[TrainLog]) -> TrainLog | None:
     """Merge logs to the one with the most steps, with the counts of all of them; None of none."""
-    ordered = sorted(logs.values(), key=lambda log: -(log.ended_steps or log.step_lines))
+    ordered = sorted(logs, key=lambda log: -(log.ended_steps or log.step_lines))
     if len(ordered) < 2:
         return ordered[0] if ordered else None
     lead = ordered[0]

@@ -14,13 +14,7 @@ from itertools import islice
 import msgspec
 
 from compilediag.readers.lines import parse_object, split_lines
-from compilediag.readers.storage import (
-    is_uri,
-    join_path,
-    list_names,
-    open_regular,
-    open_stream,
-)
+from compilediag.readers.storage import list_names, open_regular, open_stream
 from compilediag_harness.wire import KINDS, Event, EvidenceLost, ProcessStarted
 
 LINE_LIMIT = 1 << 20
@@ -81,37 +75,50 @@ class BadLine:
     sequence: int | None = None
 
 
+@dataclass(slots=True)
+class _Lines:
+    """The lines of one journal so far: what was lost, and the numbers that were met."""
+
+    lost: Counter[str] = field(default_factory=Counter[str])
+    _sequences: set[int] = field(default_factory=set[int])
+    _unnumbered: int = 0
+
+    def take(self, decoded: tuple[int, Event] | BadLine) -> None:
+        """Count a decoded line."""
+        sequence = decoded.sequence if isinstance(decoded, BadLine) else decoded[0]
+        if isinstance(decoded, BadLine):
+            self.lost[decoded.reason] += 1
+        if sequence is None:
+            self._unnumbered += 1
+        else:
+            self._sequences.add(sequence)
+
+    @property
+    def gap(self) -> int:
+        """Numbers that no line has. A damaged line has lost its number too: it is none of them."""
+        numbered = len(self._sequences) + self._unnumbered
+        return max(0, max(self._sequences, default=-1) + 1 - numbered)
+
+
 def read_journal(path: str) -> ProcessJournal:
-    """Read the journal at a path or URI: empty when a file of this machine cannot be opened or is
-    no regular file; what came before where reading fails on the way."""
-    stream, events = open_stream(path), list[tuple[int, Event]]()
-    sequences: set[int] = set()
-    unnumbered, torn = 0, False
-    lost = Counter[str]()
+    """Read the journal at a path: empty when it cannot be opened or is no regular file; what came
+    before where reading fails on the way."""
+    stream, events, torn = open_stream(path), list[tuple[int, Event]](), False
+    lines = _Lines()
     for line in islice(split_lines(stream.read_chunks(), LINE_LIMIT + 1), RECORD_LIMIT):
         if not line.raw:
             continue
-        result = decode_line(line.raw)
-        if isinstance(result, BadLine):
-            if not line.ended and result.reason == "bad_payload_hash":
-                torn = True
-                continue
-            lost[result.reason] += 1
-            if result.sequence is None:
-                unnumbered += 1
-            else:
-                sequences.add(result.sequence)
-            continue
+        decoded = decode_line(line.raw)
         torn = not line.ended
-        sequences.add(result[0])
-        events.append(result)
-    # A damaged line has lost its number too: it must not be counted again as a gap.
-    gap = max(sequences, default=-1) + 1 - len(sequences) - unnumbered
-    if gap > 0:
-        lost["gap"] = gap
+        if isinstance(decoded, BadLine) and torn and decoded.reason == "bad_payload_hash":
+            continue
+        lines.take(decoded)
+        if not isinstance(decoded, BadLine):
+            events.append(decoded)
+    lost = {**lines.lost, **({"gap": lines.gap} if lines.gap else {})}
     in_order = tuple(event for _, event in sorted(events, key=lambda pair: pair[0]))
-    journal = ProcessJournal(os.path.basename(path), in_order, torn, dict(lost))
-    if stream.problem is None or (not is_uri(path) and not events):
+    journal = ProcessJournal(os.path.basename(path), in_order, torn, lost)
+    if stream.problem is None or not events:
         return journal
     journal = replace(journal, torn_tail=True, lost={**lost, "unreadable": 1})
     return add_loss(journal, "journal", stream.problem)
@@ -119,7 +126,7 @@ def read_journal(path: str) -> ProcessJournal:
 
 def read_run(run_dir: str) -> tuple[ProcessJournal, ...]:
     """Read every journal of a run directory, ordered by the start of its process."""
-    journals = [read_journal(join_path(run_dir, name)) for name in list_journal_names(run_dir)]
+    journals = [read_journal(os.path.join(run_dir, name)) for name in list_journal_names(run_dir)]
 
     def get_start_key(journal: ProcessJournal) -> tuple[bool, str, str]:
         started = journal.started
@@ -168,37 +175,19 @@ class _Position:
     offset: int = 0
     rest: bytes = b""
     """The beginning of a line whose end is not written yet."""
-    max_sequence: int = -1
-    numbered: int = 0
-    unnumbered: int = 0
-    bad: int = 0
+    lines: _Lines = field(default_factory=_Lines)
 
     def take(self, chunk: bytes) -> list[Event]:
         """Take the next bytes of the file; return the events of the lines that they complete."""
         self.offset += len(chunk)
         *lines, self.rest = (self.rest + chunk).split(b"\n")
+        decoded = [decode_line(line) for line in lines if line]
         if len(self.rest) > LINE_LIMIT:
             self.rest = b""
-            self.bad += 1
-            self.unnumbered += 1
-        events: list[Event] = []
-        for decoded in (decode_line(line) for line in lines if line):
-            if isinstance(decoded, BadLine):
-                sequence = decoded.sequence
-                self.bad += 1
-            else:
-                sequence, event = decoded
-                events.append(event)
-            if sequence is None:
-                self.unnumbered += 1
-            else:
-                self.numbered += 1
-                self.max_sequence = max(self.max_sequence, sequence)
-        return events
-
-    @property
-    def lost(self) -> int:
-        return self.bad + max(0, self.max_sequence + 1 - self.numbered - self.unnumbered)
+            decoded.append(BadLine("too_long"))
+        for line in decoded:
+            self.lines.take(line)
+        return [line[1] for line in decoded if not isinstance(line, BadLine)]
 
 
 class JournalTail:
@@ -222,7 +211,7 @@ class JournalTail:
         added: dict[str, list[Event]] = {}
         for name, position in self._positions.items():
             added[name] = []
-            if (file := open_regular(join_path(self._run_dir, name))) is not None:
+            if (file := open_regular(os.path.join(self._run_dir, name))) is not None:
                 with file:
                     file.seek(position.offset)
                     added[name] = position.take(file.read(max_bytes))
@@ -232,4 +221,4 @@ class JournalTail:
     def records_lost(self) -> int:
         """Records that are damaged or missing in what was read so far. Threads write side by side:
         a record still being written counts until it is there."""
-        return sum(position.lost for position in self._positions.values())
+        return sum(at.lines.lost.total() + at.lines.gap for at in self._positions.values())

@@ -1,11 +1,10 @@
-"""Files of this machine, and at URIs (s3://, gs://, hf:// and whatever else fsspec supports), as
-chunks of plain bytes: as they are, gzip or Zstandard, recognised by their first bytes.
+"""Files of this machine as chunks of plain bytes: as they are, gzip or Zstandard, recognised by
+their first bytes; and files at URIs (s3://, gs://, hf:// and whatever else fsspec supports), listed
+and copied.
 
 Memory is bounded: nothing is decompressed whole, and what a compressed file may decompress to is
-limited. A damaged file ends early, and `problem` says why. A file name found at a URI is only ever
-appended to the URI that the user gave. fsspec reads "::" as the beginning of another URI, so a file
-whose name holds it is never opened. fsspec is imported only for URIs: its import takes longer than
-a whole local command.
+limited. A damaged file ends early, and `problem` says why. fsspec is imported only for URIs: its
+import takes longer than a whole local command.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import stat
 import zlib
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, cast
 
 from compilediag.errors import CompilediagError, UsageError
 
@@ -54,36 +53,21 @@ class PlainStream:
     """The plain bytes of one file, which can be read from its beginning any number of times."""
 
     path: str
-    block_bytes: int | None = None
-    """What is fetched at a time from a URI; fsspec's own by default."""
     problem: str | None = None
     """Why the file, or the rest of it, could not be read; set while `read_chunks` runs."""
 
     def read_chunks(self) -> Iterator[bytes]:
-        """Read the plain bytes in order; ends early where `problem` says why.
-
-        Raises:
-            UsageError: the path is a URI, and what fsspec needs for it is not installed.
-        """
+        """Read the plain bytes in order; ends early where `problem` says why."""
         self.problem = None
-        remote = is_uri(self.path)
+        file = open_regular(self.path)
+        if file is None:
+            self.problem = "it cannot be opened, or is no regular file"
+            return
         try:
-            if remote:
-                system, path = get_file_system(self.path)
-                file = cast(BinaryIO, system.open(path, "rb", block_size=self.block_bytes))
-            else:
-                file = open_regular(self.path)
-            if file is None:
-                self.problem = "it cannot be opened, or is no regular file"
-                return
             with file:
                 yield from self._read_plain(file)
-        except UsageError:
-            raise
-        except Exception as error:
-            if not remote and not isinstance(error, OSError):
-                raise
-            self.problem = format_error(error)  # fsspec's implementations raise what they like
+        except OSError as error:
+            self.problem = format_error(error)
 
     def read_head(self) -> bytes:
         """Read the first plain bytes, at most `HEAD_BYTES`."""
@@ -160,23 +144,9 @@ def _find_zstandard() -> Callable[[], Any] | None:
     return lambda: package.ZstdDecompressor().decompressobj()
 
 
-CHAIN = "::"
-"""Joins the links of a chained URI: "simplecache::s3://bucket/runs"."""
-
-_LOCAL = ("file://", "local://")
-
-
 def is_uri(location: str) -> bool:
     """True where the location names a protocol, and is for fsspec to open."""
     return "://" in location
-
-
-def get_local_path(location: str) -> str | None:
-    """Return the path behind a "file://" URI, which needs no fsspec; None for other URIs."""
-    prefix = next((prefix for prefix in _LOCAL if location.startswith(prefix)), None)
-    if prefix is None or CHAIN in location:
-        return None
-    return os.path.abspath(location.removeprefix(prefix))
 
 
 def get_file_system(location: str) -> tuple[Any, str]:
@@ -209,43 +179,6 @@ def format_error(error: Exception) -> str:
     return " ".join(text.split())[:300] or type(error).__name__
 
 
-class FoundFile(NamedTuple):
-    """A file below a folder or URI."""
-
-    name: str
-    """Its path from there, with "/" between its parts; empty where the URI itself is the file."""
-    empty: bool = False
-    """Known to have no bytes: not every file system lists sizes."""
-    openable: bool = True
-    """False where fsspec would read the name as another URI."""
-
-
-def iterate_files(location: str) -> Iterator[FoundFile]:
-    """Iterate over the files below a folder or URI, a folder's own before those of its folders.
-    Links inside a folder of this machine are left out.
-
-    Raises:
-        UsageError: the URI cannot be listed, or nothing is there.
-    """
-    if not is_uri(location):
-        for folder, folders, names in os.walk(location):
-            folders.sort()
-            start = os.path.relpath(folder, location)
-            for name in sorted(names):
-                if not os.path.islink(os.path.join(folder, name)):
-                    yield FoundFile(name if start == "." else f"{start}/{name}")
-        return
-    sizes = list_files(location)
-
-    def make_sort_key(name: str) -> list[tuple[bool, str]]:
-        *folders, file = name.split("/")
-        return [*((True, folder) for folder in folders), (False, file)]
-
-    for name in sorted(sizes, key=make_sort_key):
-        openable = CHAIN not in name and ".." not in name.split("/")
-        yield FoundFile(name, sizes[name] == 0, openable)
-
-
 def list_files(location: str) -> dict[str, int | None]:
     """List every file below a URI, with its size in bytes where the file system lists sizes.
 
@@ -264,47 +197,31 @@ def list_files(location: str) -> dict[str, int | None]:
     }
 
 
-def join_path(location: str, name: str) -> str:
-    """Join a path or URI and the name of a file below it."""
-    if not name:
-        return location
-    if not is_uri(location):
-        return os.path.join(location, name)
-    links, index = _split_links(location)
-    links[index] = f"{links[index].rstrip('/')}/{name}"
-    return CHAIN.join(links)
+def copy_files(location: str, folder: str) -> str:
+    """Copy what lies at a URI below a folder of this machine, and return its path there.
 
-
-def get_parent(location: str) -> str:
-    """Return the folder of a path or URI."""
-    if not is_uri(location):
-        return os.path.dirname(location)
-    links, index = _split_links(location)
-    protocol, _, path = links[index].partition("://")
-    links[index] = f"{protocol}://{path.rpartition('/')[0]}"
-    return CHAIN.join(links)
-
-
-def _split_links(location: str) -> tuple[list[str], int]:
-    """Split a chained URI; also the index of the link with the path, which others take from it."""
-    links = location.split(CHAIN)
-    return links, next(index for index, link in enumerate(links) if "://" in link)
+    Raises:
+        UsageError: it cannot be listed or read, or what fsspec needs for it is not installed.
+    """
+    names = list_files(location)
+    system, root = get_file_system(location)
+    # A name at a URI becomes no place elsewhere.
+    safe = {name: os.path.join(folder, *name.replace("..", "_").split("/")) for name in names}
+    if "" in safe:  # the URI itself is the file
+        safe[""] = os.path.join(folder, os.path.basename(root) or "file")
+    for path in safe.values():
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+    with convert_errors(location):
+        system.get([f"{root}/{name}" if name else root for name in safe], list(safe.values()))
+    return safe.get("", folder)
 
 
 def list_names(folder: str) -> list[str]:
     """List the names of the files in a folder; empty when it cannot be listed."""
-    if not is_uri(folder):
-        try:
-            return os.listdir(folder)
-        except OSError:
-            return []
-    system, root = get_file_system(folder)
     try:
-        listed = cast(list[dict[str, Any]], system.ls(root, detail=True))
-    except Exception:  # fsspec's implementations raise what they like
+        return os.listdir(folder)
+    except OSError:
         return []
-    names = [str(info["name"]).rpartition("/")[2] for info in listed if info["type"] == "file"]
-    return [name for name in names if CHAIN not in name]
 
 
 _FLAGS = sum(
@@ -331,18 +248,3 @@ def compute_sha256(file: BinaryIO) -> str:
     while piece := file.read(1 << 20):
         digest.update(piece)
     return digest.hexdigest()
-
-
-def get_size(location: str) -> int:
-    """Return the size of a file in bytes.
-
-    Raises:
-        OSError: it cannot be determined.
-    """
-    if not is_uri(location):
-        return os.path.getsize(location)
-    system, path = get_file_system(location)
-    try:
-        return int(system.size(path) or 0)
-    except Exception as error:
-        raise OSError(format_error(error)) from error

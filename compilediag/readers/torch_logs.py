@@ -2,8 +2,8 @@
 
 What it holds is why torch compiled again and where graphs broke: no first compile, no graph, no
 seconds. What it lacks is listed, and a run of which nothing else is there is never called clean.
-Counting is independent of the events. Any bytes are accepted; what looks like a recompile or a
-break and is not understood is counted as unknown, never skipped: torch's wording changes.
+Any bytes are accepted; what looks like a recompile or a break and is not understood is counted as
+unknown, never skipped: torch's wording changes.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from compilediag.readers.journal import ProcessJournal, add_loss, read_processes
 from compilediag.readers.lines import decode_plain_text, split_lines
 from compilediag.timeline.compiles import make_unmeasured
+from compilediag.timeline.frames import parse_break_place
 from compilediag.timeline.timeline import TextLog
 from compilediag_harness import wire
 
@@ -30,16 +31,9 @@ PREFIX = re.compile(
     r"[^\]\n]{1,4096}:\d{1,9}\](?: \[(?P<id>!?[\d/_]{1,64})\])?(?: \[(?P<tag>__\w{1,64})\])?) ?"
 )
 _RECOMPILING = re.compile(r"Recompiling function (.{1,4096}) in (.{1,4096}):(\d{1,9})\s{0,4}$")
-_BREAK_LINE = re.compile(
-    r"Graph break (?:\([^)]{1,200}\) )?in user code at "
-    r"(?P<file>.{1,4096}):(?P<line>\d{1,9})\s{0,4}$"
-)
-_SKIP = re.compile(r"Graph break: ")
+_BREAK = re.compile(r"Graph break\b")
 _NO_BREAK = re.compile(r"WON'T CONVERT ")
-_STACK_LINE = re.compile(
-    r' {2}File "(?P<file>.{1,4096})", line (?P<line>\d{1,9})(?:, in .{0,4096})?$'
-)
-_TRACEBACK = "Traceback (most recent call last)"
+"""An error of the backend; its graph break follows as a message of its own."""
 _LIMIT = re.compile(r"torch\._dynamo hit config\.\w{0,32}(?:recompile|cache_size)_limit\b")
 _PROFILE = re.compile(r"get_code_state .{0,4096} hit (?:local|remote)\b")
 _LEFT_OUT = re.compile(re.escape(wire.LINES_LEFT_OUT).replace(r"\{\}", r"(\d{1,9})") + "$")
@@ -47,98 +41,6 @@ _LOOKS_LIKE_OURS = re.compile(
     r"Recompiling function |Graph [Bb]reak (?:\(user stack|in user code)"
     r"|torch\._dynamo hit config\."
 )
-
-
-def read_text_log(chunks: Iterable[bytes]) -> TextLog:
-    """Count recompiles, limit warnings and break sites in the bytes of a text log. Never raises for
-    what they hold: bad UTF-8 is replaced, escapes are removed, a torn last line sets `torn`. Lines
-    without torch's prefix are the program's own and are ignored; those that look like torch's
-    words, and whatever else is not understood, are counted in `unknown_lines`."""
-    reader = _Reader()
-    for line in split_lines(chunks, LINE_LIMIT, carriage_returns=True):
-        reader.log.torn = not line.ended
-        if line.raw:
-            reader.take(decode_plain_text(line.raw))
-    reader.close()
-    return reader.log
-
-
-@dataclass(slots=True)
-class _Message:
-    """The message that following lines with an equal prefix continue."""
-
-    key: str
-    kind: str
-    site: tuple[str, int] | None = None
-    """Innermost frame so far of a skip report, whose first line has no location."""
-
-
-@dataclass(slots=True)
-class _Reader:
-    """State between the lines: which message each process has open; several may share one log."""
-
-    log: TextLog = field(default_factory=TextLog)
-    _open: dict[str, _Message] = field(default_factory=dict[str, _Message])
-
-    def take(self, line: str) -> None:
-        """Count one line, and remember the message that the next lines may continue."""
-        prefix = PREFIX.search(line)
-        if prefix is None:
-            self.log.unknown_lines += _LOOKS_LIKE_OURS.search(line) is not None
-            return
-        self.log.log_lines += 1
-        pid, key, tag, text = prefix["pid"], prefix["key"], prefix["tag"], line[prefix.end() :]
-        message = self._open.get(pid)
-        if message is not None and message.key != key:
-            message = None
-        if left_out := _LEFT_OUT.match(text):
-            self.log.lines_left_out += int(left_out[1])
-        elif text == wire.LOG_OVER_LIMIT:
-            self.log.over_limit = True
-        elif tag is None:
-            if _LIMIT.match(text):
-                self.log.limit_warnings += 1
-            elif _PROFILE.match(text) and len(self.log.profile_uses) < PROFILE_LIMIT:
-                self.log.profile_uses += (text[:512],)
-        elif tag == "__graph_breaks":
-            self._parse_break_line(pid, key, text, message)
-        elif tag.startswith("__recompiles"):
-            if _RECOMPILING.match(text):
-                self._begin(pid, _Message(key, "recompile"))
-                self.log.recompiling_lines += 1
-            elif message is None or not (text.startswith("    ") or not text.strip()):
-                self.log.unknown_lines += 1
-
-    def close(self) -> None:
-        """End every open message: the site of a skip report is known only then."""
-        sites = {message.site for message in self._open.values() if message.site is not None}
-        self.log.break_sites |= sites
-
-    def _begin(self, pid: str, message: _Message) -> None:
-        before = self._open.get(pid)
-        if before is not None and before.site is not None:
-            self.log.break_sites.add(before.site)
-        self._open[pid] = message
-
-    def _parse_break_line(self, pid: str, key: str, text: str, message: _Message | None) -> None:
-        if site := _BREAK_LINE.match(text):
-            self._begin(pid, _Message(key, "break"))
-            self.log.break_sites.add((site["file"], int(site["line"])))
-        elif _SKIP.match(text):
-            self._begin(pid, _Message(key, "skip"))
-        elif _NO_BREAK.match(text):
-            # An error of the backend; its graph break follows as a message of its own.
-            self._begin(pid, _Message(key, "error"))
-        elif message is None:
-            self.log.unknown_lines += 1
-        elif message.kind != "skip":
-            pass
-        # The user's stack comes first, innermost frame last; Dynamo's own traceback follows.
-        elif text.startswith(_TRACEBACK):
-            message.kind = "traceback"
-        elif frame := _STACK_LINE.match(text):
-            message.site = (frame["file"], int(frame["line"]))
-
 
 MAX_MESSAGES = 20_000
 """Most recompiles and breaks stored of one log; later ones are counted as lost."""
@@ -156,7 +58,6 @@ NOT_IN_A_LOG = {
 """What cannot be observed in a text log, by hook."""
 
 _CAUSE = re.compile(r"\s{0,16}(?:- ){1,2}(?=!?\d{1,9}/)")
-_BREAK = re.compile(r"Graph break\b")
 _REPEATED = "user stack suppressed due to duplicate graph break"
 
 
@@ -165,25 +66,43 @@ def read_text_events(path: str) -> tuple[ProcessJournal, ...]:
     return read_processes(path, "text_log", parse_text_events)
 
 
+def read_text_log(chunks: Iterable[bytes]) -> TextLog:
+    """Count recompiles, limit warnings and break sites in the bytes of a text log. Never raises for
+    what they hold: bad UTF-8 is replaced, escapes are removed, a torn last line sets `torn`. Lines
+    without torch's prefix are the program's own and are ignored; those that look like torch's
+    words, and whatever else is not understood, are counted in `unknown_lines`."""
+    return _read_log(chunks)[0]
+
+
 def parse_text_events(chunks: Iterable[bytes], name: str) -> tuple[ProcessJournal, ...]:
     """Parse a log's bytes to its processes, which are distinguished by rank and process id."""
+    log, processes = _read_log(chunks)
+    if not processes:
+        events = _Process(None, "0", log).make_opening_events()
+        return (ProcessJournal(name, events, log.torn, {"empty": 1}),)
+    first, *others = (process.make_journal(name) for process in processes)
+    return (replace(first, torn_tail=log.torn), *others)
+
+
+def _read_log(chunks: Iterable[bytes]) -> tuple[TextLog, list[_Process]]:
+    """Read the messages of each process that wrote into a log, and their counts."""
+    log = TextLog()
     processes: dict[tuple[str | None, str], _Process] = {}
-    torn = False
     for line in split_lines(chunks, LINE_LIMIT, carriage_returns=True):
-        torn = not line.ended
+        log.torn = not line.ended
         text = decode_plain_text(line.raw)
         prefix = PREFIX.search(text)
         if prefix is None:
+            log.unknown_lines += _LOOKS_LIKE_OURS.search(text) is not None
             continue
+        log.log_lines += 1
         key = (prefix["rank"], prefix["pid"])
         if key in processes or len(processes) < MAX_MESSAGES:
-            processes.setdefault(key, _Process(*key)).take(prefix, text[prefix.end() :])
-    if not processes:
-        return (
-            ProcessJournal(name, _Process(None, "0").make_opening_events(), torn, {"empty": 1}),
-        )
-    first, *others = (process.make_journal(name) for process in processes.values())
-    return (replace(first, torn_tail=torn), *others)
+            process = processes.setdefault(key, _Process(*key, log))
+            process.take(prefix, text[prefix.end() :])
+    for process in processes.values():
+        process.end_message()
+    return log, [*processes.values()]
 
 
 @dataclass(slots=True)
@@ -192,6 +111,8 @@ class _Process:
 
     rank: str | None
     pid: str
+    log: TextLog
+    """The counts of all processes."""
     events: list[wire.Event] = field(default_factory=list[wire.Event])
     epoch: int = 0
     lost: int = 0
@@ -203,23 +124,35 @@ class _Process:
 
     def take(self, prefix: re.Match[str], text: str) -> None:
         """Take one line of the log."""
-        tag = prefix["tag"] or ""
-        begins = _RECOMPILING.match(text) or (tag == "__graph_breaks" and _BREAK.match(text))
-        if prefix["key"] != self._key or begins:
-            self._end_message()
-            self._key, self._id = prefix["key"], (prefix["id"] or "").partition("_")[0]
-        if tag.startswith("__recompiles") or tag == "__graph_breaks":
+        tag, compile_id = prefix["tag"], (prefix["id"] or "").partition("_")[0]
+        if left_out := _LEFT_OUT.match(text):
+            self.log.lines_left_out += int(left_out[1])
+        elif text == wire.LOG_OVER_LIMIT:
+            self.log.over_limit = True
+        elif tag is None:
+            if _LIMIT.match(text):
+                self.log.limit_warnings += 1
+                self._add_limit(compile_id, text)
+            elif _PROFILE.match(text) and len(self.log.profile_uses) < PROFILE_LIMIT:
+                self.log.profile_uses += (text[:512],)
+        elif tag == "__graph_breaks" or tag.startswith("__recompiles"):
+            begins = (_BREAK if tag == "__graph_breaks" else _RECOMPILING).match(text)
+            if prefix["key"] != self._key or begins:
+                self.end_message()
+                self._key, self._id = prefix["key"], compile_id
             if len(self._lines) < MESSAGE_LINES:
                 self._lines.append(text)
-        elif not tag and _LIMIT.match(text):
-            warning = wire.clip(text, 4096)
-            self.events.append(wire.WarningSeen(self._t, 0, self._id, "torch._dynamo", warning))
-            index = self._rows.get(self._id)
-            row = None if index is None else self.events[index]
-            if index is not None and isinstance(row, wire.Compiled):
-                self.events[index] = replace(
-                    row, guarded=False, fail_type="RecompileLimit", fail_reason=text
-                )
+
+    def _add_limit(self, compile_id: str, text: str) -> None:
+        """Add a warning that a limit was hit: the recompile that was assumed made failed."""
+        self.end_message()
+        warning = wire.clip(text, 4096)
+        self.events.append(wire.WarningSeen(self._t, 0, compile_id, "torch._dynamo", warning))
+        index = self._rows.get(compile_id)
+        row = None if index is None else self.events[index]
+        if index is not None and isinstance(row, wire.Compiled):
+            failed = {"fail_type": "RecompileLimit", "fail_reason": text}
+            self.events[index] = replace(row, guarded=False, **failed)
 
     @property
     def _t(self) -> float:
@@ -237,24 +170,36 @@ class _Process:
 
     def make_journal(self, name: str) -> ProcessJournal:
         """Make the journal of the process, of all its events."""
-        self._end_message()
         journal = ProcessJournal(name, (*self.make_opening_events(), *self.events))
         if not self.lost:
             return journal
         journal = replace(journal, lost={"over_limit": self.lost})
         return add_loss(journal, "text_log", f"{self.lost} messages over the limit")
 
-    def _end_message(self) -> None:
+    def end_message(self) -> None:
+        """End the message whose lines came last: its place is known only then."""
         lines, self._lines = self._lines, []
         if not lines:
             return
-        if len(self.events) >= 2 * MAX_MESSAGES:
-            self.lost += 1
-        elif match := _RECOMPILING.match(lines[0]):
-            self._add_recompile(wire.Location(match[2], int(match[3]), match[1]), lines[1:])
+        full = len(self.events) >= 2 * MAX_MESSAGES
+        if match := _RECOMPILING.match(lines[0]):
+            self.log.recompiling_lines += 1
+            others = (line for line in lines[1:] if line.strip())
+            self.log.unknown_lines += sum(not line.startswith("    ") for line in others)
+            if not full:
+                frame = wire.Location(match[2], int(match[3]), match[1])
+                self._add_recompile(frame, lines[1:])
         elif _BREAK.match(lines[0]):
             text, repeated = wire.clip("\n".join(lines)), _REPEATED in lines[0]
-            self.events.append(wire.GraphBroke(self._t, 0, self._id, self.epoch, text, repeated))
+            if (place := parse_break_place(text)) is not None:
+                self.log.break_sites.add((place.file, place.line))
+            if not full:
+                at = (self._t, 0, self._id, self.epoch)
+                self.events.append(wire.GraphBroke(*at, text, repeated))
+        elif not _NO_BREAK.match(lines[0]):
+            full = False
+            self.log.unknown_lines += len(lines)
+        self.lost += full
 
     def _add_recompile(self, frame: wire.Location, lines: Iterable[str]) -> None:
         """Add a recompile that torch was about to make: assumed made unless a limit is hit."""

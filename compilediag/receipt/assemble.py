@@ -166,9 +166,7 @@ def _build_unredacted(
         invocations=build_invocations_section(timeline),
         shapes=build_shapes_section(timeline),
         pipeline=build_loops_section(timeline),
-        ranks=build_ranks_section(
-            timeline, diagnosis.causes, find_expected_ranks(timeline, run), run.ranks
-        ),
+        ranks=build_ranks_section(timeline, diagnosis.causes, find_expected_ranks(timeline, run)),
         tracked=build_tracked_section(timeline),
         ablations=build_ablations_section(timeline),
         cost=None if run.prices is None else run.prices.compute_cost(timeline, run.wall_s, time),
@@ -302,8 +300,6 @@ def list_missing_evidence(timeline: Timeline) -> list[str]:
         missing.append(f"compile.events: {events} later compiles are counted and not listed")
     if (frames := len(timeline.frames) - MAX_FRAMES) > 0:
         missing.append(f"compile.frames_detail: {frames} more frames are counted and not listed")
-    if counted := len(timeline.counted_ranks):
-        missing.append(f"ranks: {counted} ranks are in the section of ranks, and in no other")
     return list(dict.fromkeys(missing))
 
 

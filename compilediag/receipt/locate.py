@@ -13,7 +13,7 @@ RECEIPT_NAME = "receipt.json"
 RUNS_FOLDER = ".compilediag"
 
 LATEST = "latest"
-"""Link to the last run's directory; a text file with its name where links cannot be made."""
+"""Link to the last run's directory."""
 
 AnyPath = str | os.PathLike[str]
 
@@ -85,35 +85,22 @@ def _find_latest(folder: Path) -> str:
 
 
 def find_latest_run(runs: AnyPath) -> str | None:
-    """Find the directory that `latest` names; None when it is not there, or is outside."""
+    """Find the directory that `latest` names; None when it is not there."""
     latest = Path(runs, LATEST)
-    if latest.is_dir():
-        return os.path.realpath(latest)
-    try:
-        with latest.open(encoding="utf-8") as stream:
-            name = stream.read(4096).strip()
-    except (OSError, UnicodeDecodeError):
-        return None
-    # Only a plain name: the file must not lead a reader elsewhere.
-    if not name or name != os.path.basename(name) or name in (".", ".."):
-        return None
-    return os.path.join(runs, name)
+    return os.path.realpath(latest) if latest.is_dir() else None
 
 
 def link_latest(run_directory: AnyPath) -> None:
-    """Make `latest`, beside `run_directory`, name it: a link, or a text file with its name.
+    """Make `latest`, beside `run_directory`, a link to it.
 
     Raises:
-        OutputUnwritable: neither can be made.
+        OutputUnwritable: it cannot be made.
     """
     run = Path(run_directory).absolute()
     latest = run.parent / LATEST
     temporary = run.parent / f".latest-{os.getpid()}-{os.urandom(4).hex()}.tmp"
     try:
-        try:
-            os.symlink(run.name, temporary, target_is_directory=True)
-        except (OSError, NotImplementedError):
-            temporary.write_text(run.name + "\n", encoding="utf-8")
+        os.symlink(run.name, temporary, target_is_directory=True)
         os.replace(temporary, latest)
     except OSError as error:
         with contextlib.suppress(OSError):

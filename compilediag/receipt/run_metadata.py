@@ -6,10 +6,9 @@ service. Pure: the caller passes the environment.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Protocol
 
 from compilediag.receipt.schema.compiles import ExcerptRecord
 from compilediag.receipt.schema.identity import Provenance
@@ -19,7 +18,6 @@ from compilediag.receipt.schema.tracked import CostSection
 
 if TYPE_CHECKING:
     # What computes them is not needed where a command only asks for the commit.
-    from compilediag.diagnosis.ranks.divergence import RankComparison
     from compilediag.timeline.timeline import Timeline
 
 
@@ -62,7 +60,6 @@ class RunMetadata:
     configuration_name: str | None = None  #: None: the name of the script.
     run_id: str | None = None
     ranks_expected: int | None = None  #: None: the world size that the processes report.
-    ranks: RankComparison | None = None  #: Of all ranks, where the events are not of all.
     journal: JournalFacts | None = None  #: None: the events never passed through a journal.
     failure_reason: str | None = None
     #: The end of the target's output; more than 8 KiB is cut from the front, after redaction.
@@ -87,9 +84,6 @@ OURS = {
     "message": "COMPILEDIAG_GIT_MESSAGE",
 }
 
-BLOB = "COMPILEDIAG_PROVENANCE"
-"""All of it as one JSON object with the keys of `OURS`, for pipelines that inject one value."""
-
 SERVICES: tuple[Mapping[str, str], ...] = (
     {"commit": "GITHUB_SHA", "branch": "GITHUB_HEAD_REF", "other_branch": "GITHUB_REF_NAME"},
     {"commit": "CI_COMMIT_SHA", "branch": "CI_COMMIT_REF_NAME", "message": "CI_COMMIT_TITLE"},
@@ -112,17 +106,16 @@ _NO = frozenset({"0", "false", "no"})
 
 
 def parse_provenance(variables: Mapping[str, str]) -> Provenance:
-    """Parse the code that ran from the environment: our variables key by key before the blob; a CI
-    service's only where neither names anything, as a mix of two sources fits no commit."""
-    blob = _parse_blob(variables.get(BLOB, ""))
-    ours = {key: variables.get(name) or blob.get(key) for key, name in OURS.items()}
+    """Parse the code that ran from the environment: a CI service's variables only where ours name
+    nothing, as a mix of two sources fits no commit."""
+    ours = {key: variables.get(name) for key, name in OURS.items()}
     services = ({k: variables.get(name) for k, name in names.items()} for names in SERVICES)
     service = next((values for values in services if values["commit"]), dict[str, str | None]())
     branch = service.get("branch") or service.get("other_branch")
     return _make_provenance(ours) or _make_provenance({**service, "branch": branch}) or Provenance()
 
 
-def _make_provenance(values: Mapping[str, Any]) -> Provenance | None:
+def _make_provenance(values: Mapping[str, str | None]) -> Provenance | None:
     """Make the provenance of these values; None where there is no usable one."""
     provenance = Provenance(
         git_commit=_parse_line(values.get("commit")),
@@ -134,23 +127,12 @@ def _make_provenance(values: Mapping[str, Any]) -> Provenance | None:
     return None if provenance == Provenance(source="environment") else provenance
 
 
-def _parse_blob(text: str) -> dict[str, Any]:
-    """Parse the JSON object; empty where it is none: a receipt is not worth a failing run."""
-    try:
-        decoded: Any = json.loads(text) if text else {}
-    except (ValueError, RecursionError):
-        return {}
-    return cast("dict[str, Any]", decoded) if isinstance(decoded, dict) else {}
-
-
-def _parse_line(value: Any) -> str | None:
+def _parse_line(value: str | None) -> str | None:
     """Parse the first line, as git's own subject of a commit; None without text."""
-    text = value.strip() if isinstance(value, str) else ""
+    text = (value or "").strip()
     return text.splitlines()[0][:MAX_LENGTH] if text else None
 
 
-def _parse_flag(value: Any) -> bool | None:
-    if isinstance(value, bool):
-        return value
-    text = str(value).strip().lower()
+def _parse_flag(value: str | None) -> bool | None:
+    text = (value or "").strip().lower()
     return True if text in _YES else False if text in _NO else None

@@ -372,9 +372,9 @@ def _find_waits(timeline: Timeline, by_rank: Mapping[int, Sequence[Compile]]) ->
         rank = ranks.get(step.process)
         if rank is not None:
             walls[rank, step.number] = max(step.wall_s, walls.get((rank, step.number), 0.0))
-    if timeline.counted_ranks or not {rank for rank, _ in walls}.issuperset(by_rank):
+    if not {rank for rank, _ in walls}.issuperset(by_rank):
         seconds = {rank: sum(event.seconds for event in own) for rank, own in by_rank.items()}
-        wait = _measure_wait(None, {**seconds, **dict(timeline.counted_compile_s)})
+        wait = _measure_wait(None, seconds)
         return [] if wait is None else [wait]
     by_step: dict[int, dict[int, float]] = {}
     for rank, own in by_rank.items():

@@ -91,9 +91,6 @@ class WatchResult:
         part.end(self._now(), None)
         return part
 
-    so_far = snapshot
-    """The older name of `snapshot`."""
-
     def end(self, wall_s: float, failure: str | None) -> None:
         """End the block; `failure` is the text of the exception that ended it."""
         self._wall_s, self._failure = wall_s, failure
@@ -189,10 +186,6 @@ class WatchResult:
 
         root = os.getcwd()
         return render_notebook(self.receipt, root=root, find_cell=find_cell_name, calls=self.calls)
-
-
-Seen = WatchResult
-"""The earlier name."""
 
 
 class watch:  # noqa: N801  (a context manager reads as a word, like contextlib.suppress)

@@ -203,10 +203,6 @@ class Timeline:
     text_log: TextLog | None = None
     train_log: TrainLog | None = None
     """What a trainer printed of its own steps."""
-    counted_ranks: tuple[int, ...] = ()
-    """Ranks that are in no other field but the next, ascending: there was no room for them."""
-    counted_compile_s: tuple[tuple[int, float], ...] = ()
-    """Their compile seconds, by rank."""
     user_roots: tuple[str, ...] = ()
     """Folders whose files are the user's own (the working directory, the script's folder)."""
 
@@ -260,8 +256,6 @@ def fold(
     text_log: TextLog | None = None,
     user_roots: Sequence[str] = (),
     train_log: TrainLog | None = None,
-    counted_ranks: tuple[int, ...] = (),
-    counted_compile_s: tuple[tuple[int, float], ...] = (),
 ) -> Timeline:
     """Fold the events of every process, in the order of `journals`, into one Timeline."""
     parts = [ProcessEvents.collect(index, events) for index, events in enumerate(journals)]
@@ -280,8 +274,6 @@ def fold(
         ),
         text_log=text_log,
         train_log=train_log,
-        counted_ranks=counted_ranks,
-        counted_compile_s=counted_compile_s,
         user_roots=tuple(user_roots),
     )
 
@@ -300,7 +292,6 @@ def list_present_ranks(timeline: Timeline) -> tuple[int, ...]:
     """List the ranks whose journals arrived; without a launcher the one process is rank 0."""
     started = [process for process in timeline.processes if process.started is not None]
     ranks = {process.rank for process in started if process.rank is not None}
-    ranks.update(timeline.counted_ranks)
     if not ranks and started:
         return (0,)
     return tuple(sorted(ranks))

@@ -1,23 +1,18 @@
-"""The live view of a running program: its progress in the title of the terminal, which no program's
-output is drawn on; and a line for each recompile, recompile limit, and long compile, which clears
-what it is written over: a progress bar is drawn again below it. Pure: events in, text out."""
+"""The live view of a running program: a line for each recompile, recompile limit, and long compile,
+which clears what it is written over: a progress bar is drawn again below it. Pure: events in, text
+out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 
 from compilediag.timeline.timeline import fold
-from compilediag.views.text import clean, truncate
+from compilediag.views.text import clean
 from compilediag_harness import wire
 
-SAVE_TITLE = "\x1b[22;2t"
-RESTORE_TITLE = "\x1b[23;2t"
-"""The terminal keeps a stack of titles; where it keeps none, the next prompt sets its own."""
-
 LONG_COMPILE_S = 10.0
-TITLE_COLUMNS = 120
 LINE_LIMIT = 500
 """Characters of one line."""
 CLEAR_LINE = "\r\x1b[K"
@@ -158,26 +153,6 @@ def find_lead(processes: Iterable[Progress]) -> Progress:
     return max(processes, key=lambda process: (process.steps, process.compile_s))
 
 
-def format_status(processes: Sequence[Progress], now: float, took_s: float, label: str = "") -> str:
-    """Format one line for all processes: that of the one with most steps, and the time so far.
-
-    `label` names the run where there are several.
-    """
-    begin = f"compilediag · {label} · " if label else "compilediag · "
-    if not processes:
-        return clean(f"{begin}{took_s:.0f} s · starting")
-    lead = find_lead(processes)
-    total = f" · {len(processes)} processes" if len(processes) > 1 else ""
-    line = f"{begin}{took_s:.0f} s · {lead.format_line(now)}{total}"
-    return truncate(clean(line, limit=400), TITLE_COLUMNS)
-
-
-def format_screen_line(text: str, *, plain: bool = False) -> str:
-    """Format a line above whatever bar is drawn next; `plain`: for terminals without escapes."""
-    start = "\r" if plain else CLEAR_LINE
-    return f"{start}compilediag · {clean(text, limit=LINE_LIMIT)}\n"
-
-
-def format_terminal_title(text: str) -> str:
-    """Format the escape sequence that makes `text` the title of the terminal."""
-    return f"\x1b]2;{clean(text)}\x07"
+def format_screen_line(text: str) -> str:
+    """Format a line above whatever bar is drawn next."""
+    return f"{CLEAR_LINE}compilediag · {clean(text, limit=LINE_LIMIT)}\n"

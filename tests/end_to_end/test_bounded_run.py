@@ -41,7 +41,7 @@ def folder(tmp_path: Path, monkeypatch) -> Path:
 def observed(recompiles: int, settings: str = "") -> tuple[Receipt, dict[str, int]]:
     """The receipt of so many recompiles of one frame, and the sizes of the run's files by kind."""
     Path("x.py").write_text(textwrap.dedent(MANY).format(settings=settings), encoding="utf-8")
-    outcome = run(("x.py", str(recompiles)), RunOptions(live=None, output=str(recompiles)))
+    outcome = run(("x.py", str(recompiles)), RunOptions(live=False, output=str(recompiles)))
     assert outcome.receipt is not None, outcome.notes
     sizes = {
         path.name.partition("-")[0]: path.stat().st_size

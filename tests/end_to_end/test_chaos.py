@@ -11,7 +11,6 @@ CAMPAIGNS = (
     "kill-target",
     "kill-supervisor",
     "disk-full",
-    "folder-removed",
     "clock-jumps",
     "threads",
     "forks",

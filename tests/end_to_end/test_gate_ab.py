@@ -1,16 +1,13 @@
 """Timings of two commands: no false alarms in simulated noise, and what would have been found."""
 
-import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from compilediag.errors import UsageError
-from compilediag.runs.tools import ab
 from compilediag.runs.tools.ab import measure
 
 
@@ -73,24 +70,6 @@ def test_ctrl_c_lets_a_command_save_its_work(tmp_path: Path) -> None:
     child.send_signal(signal.SIGINT)
     assert child.wait() == 130
     assert (tmp_path / "saved").exists()
-
-
-def test_ctrl_c_before_the_start_is_over_is_passed_on_too(monkeypatch) -> None:
-    """On a busy machine the command runs before the call that starts it returns."""
-    sent: list[int] = []
-
-    class Slow(subprocess.Popen[bytes]):
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            super().__init__(*args, **kwargs)
-            signal.raise_signal(signal.SIGINT)
-
-    monkeypatch.setattr(ab.subprocess, "Popen", Slow)
-    kill = os.killpg
-    noted = lambda pid, number: (sent.append(number), kill(pid, number))
-    monkeypatch.setattr(ab.os, "killpg", noted)
-    with pytest.raises(KeyboardInterrupt):
-        measure("sleep 60", "true", 3)
-    assert sent[0] == signal.SIGINT
 
 
 def test_an_ignored_ctrl_c_stays_ignored_in_the_commands() -> None:

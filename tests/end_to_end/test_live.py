@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from compilediag.views.live import RESTORE_TITLE, SAVE_TITLE
-
 TARGET = """
 import os, sys
 from compilediag_harness.wire import StepsEnded
@@ -78,8 +76,8 @@ TOKENS = re.compile(r"\x1b\[K|\r|\n|\x1b\[A|[^\r\n\x1b]+")
 
 
 def screen_of(shown: bytes) -> list[str]:
-    """The rows of a terminal after it was sent this, without its title."""
-    text = re.sub(rb"\x1b\]2;[^\x07\x1b]*\x07|\x1b\[2[23];2t", b"", shown).decode()
+    """The rows of a terminal after it was sent this."""
+    text = shown.decode()
     rows, row, column = [""], 0, 0
     assert "".join(TOKENS.findall(text)) == text, "no other escape is understood here"
     for token in TOKENS.findall(text):
@@ -98,13 +96,12 @@ def screen_of(shown: bytes) -> list[str]:
     return [item.rstrip() for item in rows]
 
 
-@pytest.mark.parametrize("flag", ["--live", "--live-lines"])
-def test_lines_stand_above_a_progress_bar(flag: str, tmp_path: Path) -> None:
+def test_lines_stand_above_a_progress_bar(tmp_path: Path) -> None:
     """Two recompiles and the limit, in the words of the verdict, each a whole row; the bar is whole
     below them, and no part of it is left between them."""
     (tmp_path / "x.py").write_text(BAR)
     shown, code = on_a_terminal(
-        tmp_path, b"hit the recompile limit [(]", "-m", "compilediag", "run", flag, "x.py"
+        tmp_path, b"hit the recompile limit [(]", "-m", "compilediag", "run", "--live", "x.py"
     )
     assert code == 0
     rows = screen_of(shown)
@@ -118,27 +115,7 @@ def test_lines_stand_above_a_progress_bar(flag: str, tmp_path: Path) -> None:
     (bar,) = [row for row in rows if "| 40/40 [" in row]
     assert bar.startswith("100%|")
     assert rows.index(bar) > rows.index(lines[1])
-    assert (b"\x1b]2;" in shown) == (flag == "--live")
-
-
-def test_a_terminal_shows_the_line_and_is_left_as_it_was(tmp_path: Path) -> None:
-    """On a real pseudo-terminal: the title is saved, tells step and rate while the target waits
-    in the middle of a line, and is restored; without the title's bytes, the terminal has got
-    exactly what a plain run gives it."""
-    (tmp_path / "x.py").write_text(TARGET)
-    shown, code = on_a_terminal(
-        tmp_path, rb"step 2 .{1,9}2 steps/s", "-m", "compilediag", "run", "--live", "x.py", "-a"
-    )
-    assert code == 0
-    titled = re.compile(rb"\x1b\]2;[^\x07\x1b]*\x07|\x1b\[2[23];2t")
-    escapes = titled.findall(shown)
-    assert escapes[0] == SAVE_TITLE.encode()
-    assert escapes[-1] == RESTORE_TITLE.encode()
-    rest = titled.sub(b"", shown)
-    # The newline of `input` is echoed by the terminal.
-    expected = b"half a line\r\n and its end [True, True, True] ['x.py', '-a']\r\n"
-    assert rest.startswith(expected)
-    assert b"\x1b" not in rest
+    assert b"\x1b]2;" not in shown
 
 
 @pytest.mark.parametrize("flag", ["--no-live", "--quiet"])

@@ -18,7 +18,7 @@ from compilediag.runs.supervised import Outcome, RunOptions, run
 from compilediag.runs.supervised import run as supervisor_run
 from compilediag.runs.supervised.child import ExitInfo, start_target
 
-QUIET = RunOptions(live=None)
+QUIET = RunOptions(live=False)
 
 
 @pytest.fixture(autouse=True)
@@ -127,7 +127,7 @@ def test_a_time_limit_ends_the_whole_tree(action, code, signals: str, limit_from
         subprocess.Popen([{sys.executable!r}, "inner.py"]).wait()
     """
     script(inner, "inner.py")
-    outcome = run([script(outer)], RunOptions(live=None, timeout_s=0.1, grace_s=0.1))
+    outcome = run([script(outer)], RunOptions(live=False, timeout_s=0.1, grace_s=0.1))
     assert (outcome.exit_code, receipt_of(outcome).status) == (code, "killed")
     failure = receipt_of(outcome).failure
     assert failure.reason == f"the time limit of 0.1 s was reached; ended with {signals}"
@@ -281,7 +281,7 @@ def test_torch_that_is_missing_is_said_in_a_sentence(folder: Path) -> None:
 
 def test_a_used_output_directory_is_refused() -> None:
     """A second run into the same directory: one sentence, nothing started, the files intact."""
-    options = RunOptions(output="out", live=None)
+    options = RunOptions(output="out", live=False)
     first = run([script("open('count', 'a').write('x')")], options)
     before = Path("out/receipt.json").read_bytes()
     with pytest.raises(UsageError, match="out is already used by a run"):
@@ -295,13 +295,13 @@ def test_a_directory_with_files_of_the_user_is_refused() -> None:
     """`--output .` does not mix our files with the user's."""
     script("pass")
     with pytest.raises(UsageError, match="not empty"):
-        run(["x.py"], RunOptions(output=".", live=None))
+        run(["x.py"], RunOptions(output=".", live=False))
 
 
 def test_an_empty_output_directory_is_used() -> None:
     """A directory made beforehand is fine; `latest` stays away from it."""
     Path("out").mkdir()
-    outcome = run([script("pass")], RunOptions(output="out", live=None))
+    outcome = run([script("pass")], RunOptions(output="out", live=False))
     assert outcome.run_dir == os.path.abspath("out")
     assert not Path(".compilediag").exists()
 
@@ -310,7 +310,7 @@ def test_an_empty_output_directory_is_used() -> None:
 def test_an_unwritable_output_directory_stops_before_the_target(output: str) -> None:
     """Also for root: below a file, and where the kernel makes the files."""
     with pytest.raises(OutputUnwritable, match="cannot be written") as caught:
-        run([script("open('ran', 'w')")], RunOptions(output=output, live=None))
+        run([script("open('ran', 'w')")], RunOptions(output=output, live=False))
     assert caught.value.exit_code == EXIT_USAGE
     assert not Path("ran").exists()
 

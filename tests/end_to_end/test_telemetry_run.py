@@ -95,7 +95,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
             pushgateway=collector.url,
             every_s=0.2,
         )
-        options = RunOptions(output=str(folder / "run"), live=None, telemetry=wishes)
+        options = RunOptions(output=str(folder / "run"), live=False, telemetry=wishes)
         environ = {**os.environ, "SEEN": str(folder / "seen")}
         with pytest.MonkeyPatch.context() as patch, out.open("wb") as file:
             patch.setattr(

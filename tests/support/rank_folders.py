@@ -1,15 +1,7 @@
-"""A folder of the traces of four ranks, and every receipt that is made of one, as bytes."""
+"""A folder of the traces of four ranks."""
 
 import gzip
-from concurrent.futures import Executor
 from pathlib import Path
-from typing import Any
-
-import msgspec
-
-from compilediag.receipt.schema.receipt import Receipt
-from compilediag.runs.offline.receipts import merged_receipt, rank_receipts
-from compilediag.runs.offline.sources import read_record
 
 TRACES = Path(__file__).parents[1] / "data" / "traces"
 
@@ -25,26 +17,3 @@ def folder_of_ranks(folder: Path, *, every: bool = False) -> Path:
         name = f"dedicated_log_torch_trace_rank_{rank}_x.log"
         (folder / name).write_bytes(raw)
     return folder
-
-
-def told(receipt: Receipt) -> bytes:
-    """The bytes of a receipt, without its id and the time at which it was made."""
-    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(receipt))
-    assert plain.pop("receipt_id")
-    assert plain["header"].pop("created_at_utc")
-    return msgspec.json.encode(plain)
-
-
-def receipts(folder: Path, executor: Executor | None) -> dict[object, bytes]:
-    """Everything that `analyze` writes, by rank."""
-    record = read_record([str(folder)], executor)
-    found: dict[object, bytes] = {"all": told(merged_receipt(record, "lane", None))}
-    found |= {rank: told(made) for rank, made in rank_receipts(record, "lane", executor)}
-    return found
-
-
-def expected(folder: Path) -> dict[object, bytes]:
-    """The receipts of one process, with the links that a folder for them gives."""
-    record = read_record([str(folder)])
-    merged = merged_receipt(record, "lane", None, str(folder.parent / "out"))
-    return {**receipts(folder, None), "all": told(merged)}

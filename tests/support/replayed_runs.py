@@ -27,7 +27,7 @@ def replay(recording: Recording, folder: Path) -> dict[str, Any]:
     run = SupervisedRun(
         words=(program,),
         target=target,
-        options=RunOptions(output=str(folder), live=None, quiet=True),
+        options=RunOptions(output=str(folder), live=False, quiet=True),
         variables=recording.variables,
         run_dir=str(folder),
         started_unix=STARTED_UNIX,

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from compilediag.runs.tools.tlparse import Limits, Report, make_reports
+from compilediag.runs.tools.tlparse import Report, make_reports
 
 HEAD = "V1121 14:11:01.404000 100 torch/_dynamo/utils.py:2009] "
 
@@ -65,9 +65,9 @@ def trace(*extra: bytes) -> bytes:
     )
 
 
-def one(log: str, tmp_path: Path, program: str | None, limits: Limits | None = None) -> Report:
+def one(log: str, tmp_path: Path, program: str | None) -> Report:
     """The report of one log; nothing but it is left in the folder of reports."""
     into = tmp_path / "out"
-    (report,) = make_reports([log], str(into), (), limits, program)
+    (report,) = make_reports([log], str(into), (), program)
     assert sorted(os.listdir(into)) == ([] if report.folder is None else ["1"])
     return report

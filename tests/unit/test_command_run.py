@@ -66,7 +66,7 @@ def test_every_key_of_the_table_is_an_option(tmp_path: Path) -> None:
     prices.write_text('currency = "USD"\n[[machine]]\ncpu = "*"\nper_hour = 1.0\n')
     values = {
         "output": "o", "name": "n", "steps": 3, "warmup": 2, "timeout": 5, "grace": 1.5,
-        "quiet": False, "live": "lines", "json": False, "trace": True,
+        "quiet": False, "live": False, "json": False, "trace": True,
         "fail_on": "recompiles>0", "tlparse": True, "depyf": True,
         "prices": str(prices), "otlp": "http://localhost:4318", "prometheus_textfile": figures,
         "pushgateway": "http://localhost:9091", "prometheus_listen": 9464,
@@ -92,18 +92,15 @@ def test_every_key_of_the_table_is_an_option(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "table", "live"),
     [
-        ({}, {}, "both"),
-        ({}, {"live": False}, None),
-        ({"live": True}, {"live": False}, "both"),
-        ({"live": False}, {"live": "lines"}, None),
-        ({}, {"live": "title"}, "title"),
-        ({"live_lines": True}, {"live": False}, "lines"),
-        ({"live_lines": True, "quiet": True}, {}, None),
+        ({}, {}, True),
+        ({}, {"live": False}, False),
+        ({"live": True}, {"live": False}, True),
+        ({"live": False}, {"live": True}, False),
     ],
 )
-def test_flags_win(given: dict[str, bool], table: dict[str, object], live: str | None) -> None:
+def test_flags_win(given: dict[str, bool], table: dict[str, object], live: bool) -> None:
     """Over the table of pyproject.toml, whichever of both has the default."""
-    assert fill_options(RunOptions, given, table).live_mode == live
+    assert fill_options(RunOptions, given, table).live is live
 
 
 def test_a_file_that_nests_too_deep(tmp_path: Path) -> None:

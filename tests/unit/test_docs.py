@@ -254,10 +254,10 @@ def test_what_python_blocks_use_of_compilediag_exists(page: Path) -> None:
 
 def test_names_that_do_not_exist_are_found() -> None:
     text = (
-        "```python\nimport compilediag as cd\nfrom compilediag.readers.parallel import each\n"
+        "```python\nimport compilediag as cd\nfrom compilediag.readers.lines import each\n"
         "cd.step()\ncd.nothing()\n```\n"
     )
-    assert missing_names(text) == ["compilediag.readers.parallel.each", "compilediag.nothing"]
+    assert missing_names(text) == ["compilediag.readers.lines.each", "compilediag.nothing"]
 
 
 def test_shown_commands_are_found_and_refused() -> None:

@@ -10,7 +10,7 @@ import pytest
 from screens import stored
 
 from compilediag.receipt.schema.compiles import ExcerptRecord
-from compilediag.runs.excerpts import MAX_CHARS, read_excerpts
+from compilediag.runs.pipeline import MAX_CHARS, read_excerpts
 
 SOURCE = f"one\n{'x' * (MAX_CHARS + 1)}\nthree\nfour\nfive\nsix\n"
 LONG_AGO, LATER = "2020-01-01T00:00:00Z", "2999-01-01T00:00:00Z"

@@ -42,11 +42,11 @@ def test_a_limit_says_what_must_not_be(sign: str, below: bool, at: bool, above: 
     [
         ("", "the limits are empty"),
         (" , ", "the limits are empty"),
-        ("recompiles>0,,frames>1", "limit 2 of 3, '', is empty: there is a comma too many"),
-        ("recompiles", "has no number"),
-        ("recompiles=0", "has '=': write '==' for equal"),
-        ("recompiles>1.5", "a whole number"),
-        ("recompiles>99999999999", "a whole number"),
+        ("recompiles>0,,frames>1", "limit 2 of 3, '', does not parse"),
+        ("recompiles", "does not parse"),
+        ("recompiles=0", "does not parse"),
+        ("recompiles>1.5", "a whole number of at most nine digits"),
+        ("recompiles>99999999999", "a whole number of at most nine digits"),
         ("recompiles > 0; frames > 1", "does not parse"),
         ("recompiles>0 frames>1", "does not parse"),
         ("0<recompiles", "does not parse"),
@@ -59,9 +59,7 @@ def test_a_limit_says_what_must_not_be(sign: str, below: bool, at: bool, above: 
         ("Graph-Breaks>0", "does not parse"),
         ("nonsense>0", "there is no count 'nonsense' (names: frames, compiles, recompiles"),
         ("CD099>0", "there is no rule CD099"),
-        ("wall_s>3", "times differ between machines"),
-        ("step_time>3", "times differ between machines"),
-        ("p99>3", "times differ between machines"),
+        ("wall_s>3", "there is no count 'wall_s'"),
     ],
 )
 def test_the_message_names_what_is_wrong(text: str, message: str) -> None:

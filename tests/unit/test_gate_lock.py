@@ -39,38 +39,32 @@ def test_one_item_a_line() -> None:
     assert set(before) <= set(after)
 
 
-def test_unknown_fields_are_kept() -> None:
-    """What a newer minor version wrote survives a read and a write, at every level."""
-    raw: dict[str, Any] = json.loads(format_lock(Baseline((lane("a", "n"),))))
-    raw["schema_version"] = "1.7"
-    raw["owner"] = "team"
-    raw["lanes"]["a"]["note"] = {"of": ["a", 1]}
-    raw["lanes"]["a"]["counts"]["recordings_by_reason"] = 3
-    for part in ("causes", "breaks", "frames", "fallbacks"):
-        raw["lanes"]["a"][part][0]["since"] = "2030"
-    assert json.loads(format_lock(parse_lock(json.dumps(raw)))) == raw
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (lambda raw: raw.update(schema="other"), "is not a compilediag baseline"),
         (lambda raw: raw.update(schema_version="2.0"), "upgrade compilediag"),
         (lambda raw: raw.update(schema_version=None), "no schema version"),
-        (lambda raw: raw.update(lanes=[]), "lanes must be an object"),
-        (lambda raw: raw["lanes"].update(a=3), "lanes: a must be an object"),
-        (lambda raw: raw["lanes"]["a"]["counts"].update(frames=-1), "frames must be a whole"),
-        (lambda raw: raw["lanes"]["a"]["counts"].pop("frames"), "frames must be a whole"),
-        (lambda raw: raw["lanes"]["a"].update(causes={}), "causes must be a list"),
-        (lambda raw: raw["lanes"]["a"].update(causes=[3]), r"causes\[0\] must be an object"),
-        (lambda raw: raw["lanes"]["a"]["causes"][0].pop("rule"), "rule is missing"),
-        (lambda raw: raw["lanes"]["a"]["causes"][0].update(file=3), "file must be text"),
+        (lambda raw: raw.update(lanes=[]), "lanes: Expected `object`"),
+        (lambda raw: raw["lanes"].update(a=3), "lanes: a: Expected `object`"),
+        (
+            lambda raw: raw["lanes"]["a"]["counts"].update(frames=-1),
+            "counts: Expected `int` >= 0",
+        ),
+        (lambda raw: raw["lanes"]["a"]["counts"].pop("frames"), "counts: frames is missing"),
+        (lambda raw: raw["lanes"]["a"].update(causes={}), "causes: Expected `array`"),
+        (lambda raw: raw["lanes"]["a"].update(causes=[3]), r"causes: Expected `object`.*\[0\]"),
+        (lambda raw: raw["lanes"]["a"]["causes"][0].pop("rule"), r"causes\[0\]: .*field `rule`"),
+        (
+            lambda raw: raw["lanes"]["a"]["causes"][0].update(file=3),
+            r"causes\[0\]: Exp.*file",
+        ),
         (
             lambda raw: raw["lanes"]["a"]["causes"].append(raw["lanes"]["a"]["causes"][0]),
             r"causes\[1\] is the same item as causes\[0\]",
         ),
-        (lambda raw: raw["lanes"]["a"]["lane"].update(preset=[]), "preset must be text"),
-        (lambda raw: raw["lanes"]["a"].update(recordings="2"), "recordings must be a whole"),
+        (lambda raw: raw["lanes"]["a"]["lane"].update(preset=[]), r"lane: .*got `array`"),
+        (lambda raw: raw["lanes"]["a"].update(recordings="2"), r"recordings: .*got `str`"),
     ],
 )
 def test_a_damaged_file_is_an_error(change: Any, message: str) -> None:
@@ -221,15 +215,6 @@ def test_a_missing_reason_is_reported_and_can_be_added_later() -> None:
     again_ = receipt(first(), again("n"))
     assert record_baseline(again_, bare).without_reason == ("CD107 n",)
     assert record_baseline(again_, bare, reason="late").baseline.causes[0].reason == "late"
-
-
-def test_unknown_fields_survive_an_update() -> None:
-    """A run recorded over a newer version's lane loses none of its fields."""
-    made = record_baseline(receipt(first(), again("n")), None, reason="r").baseline
-    causes = tuple(replace(item, unknown={"since": 1}) for item in made.causes)
-    old = replace(made, causes=causes, unknown={"note": 2})
-    new = record_baseline(receipt(first(), again("n")), old).baseline
-    assert (new.unknown, new.causes[0].unknown) == ({"note": 2}, {"since": 1})
 
 
 def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:

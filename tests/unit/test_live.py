@@ -12,15 +12,12 @@ from built_receipt import compiled, flag_guard, recompiled
 from compilediag.runs.supervised.live_tail import (
     FollowedRun,
     LiveView,
-    choose_live_mode,
     describe_events,
 )
 from compilediag.timeline.timeline import fold
 from compilediag.views.live import (
     Progress,
     format_screen_line,
-    format_status,
-    format_terminal_title,
 )
 from compilediag_harness import wire
 from compilediag_harness.base.journal import Journal
@@ -39,9 +36,8 @@ def test_the_line_has_step_rate_and_what_compiles_and_why() -> None:
     progress.apply(wire.StepsEnded(1.0, 0, "optimizer", (0.5, 1.0), (0.5, 0.5)), 10.0)
     progress.apply(wire.CompileStarted(2.0, 4, "recompile", "0/1", 0), 11.0)
     assert progress.apply(AGAIN, 11.0) == ()
-    assert format_status([progress], 13.0, 14.0) == (
-        "compilediag · 14 s · step 2 · 2 steps/s · "
-        "compiling forward model.py:22 again (capture False → True) 2 s"
+    assert progress.format_line(13.0) == (
+        "step 2 · 2 steps/s · compiling forward model.py:22 again (capture False → True) 2 s"
     )
     assert progress.apply(DONE, 14.0) == (AGAIN, DONE)
     assert progress.format_line(14.0) == "step 2 · 2 steps/s · 1 recompile · compiles cost 1.5 s"
@@ -77,7 +73,6 @@ def test_a_line_clears_what_it_is_written_over() -> None:
     """It begins at the left edge and ends the row; text of the target acts on nothing."""
     assert format_screen_line("a\x1b[2J\nb").startswith("\r\x1b[Kcompilediag · a")
     assert re.findall(r"[\x00-\x1f]", format_screen_line("a\x1b[2J\nb")) == ["\r", "\x1b", "\n"]
-    assert format_screen_line("a", plain=True) == "\rcompilediag · a\n"
 
 
 def test_recompiles_are_counted_as_a_receipt_counts_them() -> None:
@@ -94,23 +89,6 @@ def test_recompiles_are_counted_as_a_receipt_counts_them() -> None:
     for event in events:
         progress.apply(event, 0.0)
     assert progress.recompiles == fold([events]).counts.recompiles == 2
-
-
-def test_a_hostile_guard_cannot_leave_the_title() -> None:
-    """Control characters of the target are escaped: one escape begins, one ends."""
-    bad = wire.FalseGuard("\x07\x1b]0;evil\x1b[2J", "EQUALS_MATCH", "t", "\x9d", "\r\n")
-    event = wire.Recompiled(0.0, 0, "0/1", 0, WHERE, (), (wire.EntryDiff("0/0", (bad,)),), 0.0)
-    progress = Progress()
-    progress.apply(event, 0.0)
-    drawn = format_terminal_title(format_status([progress], 1.0, 1.0))
-    assert drawn.startswith("\x1b]2;")
-    assert re.findall(r"[\x00-\x1f\x7f-\x9f]", drawn) == ["\x1b", "\x07"]
-
-
-def test_several_processes_share_one_line() -> None:
-    """The one with most steps leads; the others are counted."""
-    ahead, behind = Progress(steps=9), Progress(steps=2)
-    assert format_status([behind, ahead], 0.0, 3.0) == "compilediag · 3 s · step 9 · 2 processes"
 
 
 def opening() -> bytes:
@@ -137,23 +115,6 @@ def test_following_a_journal_that_grows(tmp_path: Path) -> None:
     journal.write(wire.RandomStateRead(5.0, ()))
     assert "over; calls with other inputs" in view.describe()
     journal.close()
-
-
-def test_nothing_is_drawn_where_there_is_no_terminal(tmp_path: Path) -> None:
-    """A file or a pipe never gets a byte; a terminal without a title none either."""
-    with open(tmp_path / "out", "wb") as file:
-        assert choose_live_mode(file.fileno(), {"TERM": "xterm"}, "both") is None
-    master, slave = pty.openpty()
-    try:
-        assert choose_live_mode(slave, {"TERM": "xterm-256color"}, "both") == "both"
-        assert choose_live_mode(slave, {"TERM": "linux"}, "both") == "lines"
-        assert choose_live_mode(slave, {"TERM": "linux"}, "title") is None
-        for variables in ({"TERM": "dumb"}, {}):
-            assert choose_live_mode(slave, variables, "both") is None
-            assert choose_live_mode(slave, variables, "lines") == "lines"
-    finally:
-        os.close(master)
-        os.close(slave)
 
 
 def test_a_background_job_does_not_draw(tmp_path: Path) -> None:

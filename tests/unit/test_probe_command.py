@@ -18,7 +18,6 @@ from compilediag.receipt.file import read_receipt
 from compilediag.runs.supervised.child import Outcome
 from compilediag.runs.supervised.run_options import RunOptions
 from compilediag.views.format import BARS
-from compilediag.views.live import Progress, format_status
 from compilediag.views.style import RenderOptions
 
 
@@ -162,15 +161,6 @@ def test_show_draws_it_again(probed: None, capsys: pytest.CaptureFixture[str]) -
     screen = capsys.readouterr().out
     assert screen.index("cadence probe:") < screen.index("next: compilediag")
     assert screen.count("next: compilediag") == 1
-
-
-def test_progress_names_the_variant() -> None:
-    """The live line of a run of several says first which one it is."""
-    assert format_status([], 0.0, 3.0, "variant 2, control") == (
-        "compilediag · variant 2, control · 3 s · starting"
-    )
-    assert format_status([], 0.0, 3.0) == "compilediag · 3 s · starting"
-    assert "variant 3, alone x" in format_status([Progress()], 0.0, 3.0, "variant 3, alone x")
 
 
 def test_a_slower_machine_is_reported(probed: None, capsys: pytest.CaptureFixture[str]) -> None:

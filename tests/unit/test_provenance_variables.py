@@ -1,10 +1,8 @@
 """Which code ran, where there is no repository: ours before a service's, and never mixed."""
 
-import json
-
 import pytest
 
-from compilediag.receipt.run_metadata import BLOB, OURS, SERVICES, parse_provenance
+from compilediag.receipt.run_metadata import SERVICES, parse_provenance
 from compilediag.receipt.schema.identity import Provenance
 
 ALL = {
@@ -33,21 +31,6 @@ def test_our_variables() -> None:
 def test_changes(value: str, dirty: bool | None) -> None:
     """Yes, no, or not known: a word that is neither is no answer."""
     assert parse_provenance({"COMPILEDIAG_GIT_DIRTY": value}).git_dirty is dirty
-
-
-def test_one_structured_value() -> None:
-    """A pipeline may inject all of it at once; a variable of its own wins over its part."""
-    blob = {"commit": "def", "branch": "rel", "dirty": False, "message": " x ", "other": 1}
-    assert parse_provenance({BLOB: json.dumps(blob)}) == provenance(
-        git_commit="def", git_branch="rel", git_dirty=False, git_message_short="x"
-    )
-    assert parse_provenance({BLOB: json.dumps(blob), OURS["commit"]: "abc"}).git_commit == "abc"
-
-
-@pytest.mark.parametrize("blob", ["", "{", "[1]", "5", "[" * 100_000, '{"commit": 5, "dirty": 7}'])
-def test_a_broken_value_is_ignored(blob: str) -> None:
-    """No run fails for the sake of its receipt."""
-    assert parse_provenance({BLOB: blob}) == Provenance()
 
 
 @pytest.mark.parametrize("names", SERVICES, ids=lambda names: names["commit"])

@@ -87,14 +87,3 @@ def test_without_steps_the_whole_run_is_compared() -> None:
         "rank 1 compiles 34.0 s longer: the others wait where they meet in a collective"
     )
     assert found.steps == ()
-
-
-def test_ranks_that_are_not_listed_count() -> None:
-    """Of many ranks only some are held; the seconds of the others are."""
-    timeline = run(
-        {0: {0: 3.0}, 1: {0: 3.0}},
-        steps=False,
-        counted_ranks=(2, 900),
-        counted_compile_s=((2, 3.0), (900, 63.0)),
-    )
-    assert only(timeline).title.startswith("rank 900 compiles 60.0 s longer")

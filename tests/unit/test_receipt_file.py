@@ -194,29 +194,6 @@ def test_latest_moves_on(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / ".compilediag").iterdir()} == {"1", "2", "latest"}
 
 
-def test_latest_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where links cannot be made, a text file names the run."""
-
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError(95, "Operation not supported")
-
-    monkeypatch.setattr(os, "symlink", refuse)
-    run = run_directory(tmp_path)
-    link_latest(run)
-    assert (tmp_path / ".compilediag" / "latest").read_text() == f"{run.name}\n"
-    for argument in (None, ".", ".compilediag", ".compilediag/latest"):
-        assert find_receipt(argument, tmp_path) == str(run / "receipt.json")
-
-
-@pytest.mark.parametrize("name", ["../other", "/etc", "..", ".", "", "a/b"])
-def test_latest_leads_nowhere_else(tmp_path: Path, name: str) -> None:
-    """A text file that names something outside the folder is not followed."""
-    runs = tmp_path / ".compilediag"
-    runs.mkdir()
-    (runs / "latest").write_text(name)
-    assert find_latest_run(runs) is None
-
-
 @pytest.mark.parametrize(
     ("argument", "says"),
     [

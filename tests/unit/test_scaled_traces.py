@@ -5,7 +5,7 @@ from pathlib import Path
 
 import imported_file
 
-from compilediag.runs.offline.sources import read_record
+from compilediag.runs.offline import read_record
 
 scaled_traces = imported_file.load(Path(__file__).parents[1] / "benchmarks" / "scaled_traces.py")
 

@@ -14,11 +14,8 @@ from msgspec.structs import replace
 
 from compilediag.compare.changes import (
     CountChange,
-    Relocated,
     RunChanges,
     find_changes,
-    format_place,
-    relocate,
 )
 from compilediag.compare.gate.inconclusive import (
     CodeComparison,
@@ -54,7 +51,7 @@ from compilediag.compare.run_baseline import (
 from compilediag.receipt.proofs import explain_missing_proof
 from compilediag.receipt.schema.receipt import Receipt
 
-_NAMED, _MAX_MOVES, _REASON_CHARS = 10, 5, 200
+_NAMED, _REASON_CHARS = 10, 200
 
 
 Differences = tuple[Sequence[Issue], Sequence[Issue], Sequence[Issue], Sequence[str]]
@@ -66,8 +63,6 @@ def compare_with_baseline(
 ) -> Differences:
     """Compare a run with a baseline key by key. `run` is what is judged; `whole` is everything that
     happened, which decides what is gone."""
-    relocated = relocate(baseline, whole.baseline)
-    baseline = relocated.baseline
     changes = find_changes(baseline, run.baseline)
     # Causes, breaks and fallbacks of the run: those that fail, and those that are allowed.
     worse: list[Issue] = []
@@ -89,7 +84,7 @@ def compare_with_baseline(
     ]
     frames, more_frames = _find_grown_frames(run, changes)
     names = ", ".join(dict.fromkeys(f"{frame.function}" for frame in frames))
-    notices = [*_describe_moves(relocated)]
+    notices: list[str] = []
     if frames and not more_frames:
         # A function that was renamed or moved is no regression.
         notices.append(f"compiled where the baseline has other frames, and no more in all: {names}")
@@ -115,20 +110,6 @@ def compare_with_baseline(
         grown, shrunk = _compare_counts(changes.counts, worse, better, more_frames=more_frames)
         worse, better = [*worse, *grown], [*better, *shrunk]
     return worse, better, known, notices
-
-
-def _describe_moves(relocated: Relocated) -> Iterable[str]:
-    """Describe what is allowed where it is now, because it was allowed where it was."""
-    named = [
-        (describe_entry(entry), move)
-        for entry in relocated.baseline.allowed
-        for move in relocated.moves
-        if move.after == entry.key and move.group != "frames"
-    ]
-    for text, move in named[:_MAX_MOVES]:
-        yield f"moved from {format_place(move.before)}, and known there: {text}"
-    if (more := len(named) - _MAX_MOVES) > 0:
-        yield f"{pluralize(more, 'more item')} moved, and known where they were"
 
 
 def _is_judged(file: str | None, run: RunBaseline) -> bool:
@@ -205,7 +186,7 @@ def list_enlarged(before: ConfigBaseline | None, now: ConfigBaseline, base: str)
         return (
             f"this change adds the configuration {now.name!r}: the baseline of {base} lacks it",
         )
-    changes = find_changes(relocate(before, now).baseline, now)
+    changes = find_changes(before, now)
     sentences: list[str] = []
     for change in changes.allowed.values():
         entry: Allowed | None = change.after
@@ -393,21 +374,15 @@ def record_baseline(
     code: CodeComparison | None = None,
 ) -> RecordedBaseline:
     """Record a receipt as the new baseline of its configuration. `reason` is for all that has none
-    yet, `reasons` for what has a name in its description; fields of newer versions stay."""
+    yet, `reasons` for what has a name in its description."""
     now = build_run_baseline(receipt, configuration).baseline
     old = baseline if baseline is not None else ConfigBaseline(now.name, {}, {})
-    old = relocate(old, now).baseline
-    frames = {frame.key: frame for frame in old.frames}
     new = replace(
         now,
         causes=_merge(now.causes, old.causes, reason, reasons),
         breaks=_merge(now.breaks, old.breaks, reason, reasons),
         fallbacks=_merge(now.fallbacks, old.fallbacks, reason, reasons),
-        frames=tuple(
-            replace(frame, unknown=frames.get(frame.key, frame).unknown) for frame in now.frames
-        ),
         counts={**{k: v for k, v in old.counts.items() if k not in now.counts}, **now.counts},
-        unknown=old.unknown,
     )
     known = {(type(entry), entry.key) for entry in old.allowed}
     added = [entry for entry in new.allowed if (type(entry), entry.key) not in known]
@@ -433,11 +408,10 @@ def _merge(
     reason: str | None,
     reasons: Sequence[tuple[str, str]],
 ) -> tuple[EntryT, ...]:
-    """Merge what is there now with the reasons and the unknown fields of what was allowed."""
-    known = {entry.key: entry for entry in old}
+    """Merge what is there now with the reasons of what was allowed."""
+    known = {entry.key: entry.reason for entry in old}
     merged: list[EntryT] = []
     for entry in now:
-        prior = known.get(entry.key, entry)
         own = next((text.strip() for name, text in reasons if name in describe_entry(entry)), None)
-        merged.append(replace(entry, reason=own or prior.reason or reason, unknown=prior.unknown))
+        merged.append(replace(entry, reason=own or known.get(entry.key) or reason))
     return tuple(merged)

@@ -1,28 +1,20 @@
-"""Compares the ranks of a run: where they diverge, which are slow, and which are listed.
+"""Compares the ranks of a run, each by a summary of it: where they diverge, and which are slow.
 
 All ranks of a data-parallel run compile the same graphs; one that does not makes all others wait
-in the next collective, or hangs. Listed are those that stand for others first, then the lowest.
+in the next collective, or hangs.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from statistics import median
 
 from msgspec.structs import replace
 
 from compilediag.diagnosis.causes.run_causes import RunCauses
-from compilediag.diagnosis.ranks.summary import (
-    ASPECTS,
-    RankFingerprint,
-    RankSummary,
-    list_values,
-    make_fingerprint,
-    summarize_ranks,
-)
 from compilediag.receipt.schema.comparisons import (
     RankDivergence,
     RankRow,
@@ -31,7 +23,140 @@ from compilediag.receipt.schema.comparisons import (
     RankTotals,
 )
 from compilediag.receipt.schema.record import make_record
-from compilediag.timeline.timeline import Timeline, list_present_ranks
+from compilediag.timeline.frames import compute_counts, is_compile
+from compilediag.timeline.timeline import BreakSite, Compile, Frame, Timeline
+
+MAX_IDS = 2000
+"""Most compiles, causes, sites and graphs stored of a rank."""
+
+MAX_OPERATIONS = 4096
+"""Most collectives stored of a rank."""
+
+WARMUP_STEPS = 2
+"""First steps, which compile, are left out of the median where there are more."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankSummary:
+    """One rank. Tuples are sorted, or in the order in which things happened where that matters."""
+
+    rank: int
+    processes: int
+    frames: int
+    compiles: int
+    recompiles: int
+    graph_breaks: int
+    eager_fallbacks: int
+    compile_s: float
+    cache_hits: int | None
+    """None where torch did not count them."""
+    cache_misses: int | None
+    steps: int
+    step_median_s: float | None
+    ids: tuple[str, ...]
+    """"0/1 forward": compiles that ended with guarded code, with the epoch where it is not 0."""
+    cached: tuple[str, ...]
+    """"0/0 forward: 1 hit, 0 misses": the outcome of lookups in each."""
+    causes: tuple[str, ...]
+    """"CD101 capture at train.py:22, 3 times": primary causes of recompiles."""
+    breaks: tuple[str, ...]
+    """"train.py:30": places of graph breaks."""
+    collectives: tuple[str, ...]
+    """"0/0: all_reduce": every collective of every graph, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ProcessRecord:
+    """The part of a Timeline that one process made."""
+
+    compiles: list[Compile] = field(default_factory=list[Compile])
+    walls: list[float] = field(default_factory=list[float])
+    frames: list[Frame] = field(default_factory=list[Frame])
+    breaks: list[BreakSite] = field(default_factory=list[BreakSite])
+    collectives: list[str] = field(default_factory=list[str])
+
+
+def summarize_ranks(timeline: Timeline, causes: RunCauses) -> tuple[RankSummary, ...]:
+    """Summarize each rank, ascending; empty where the processes have no ranks."""
+    records: dict[int, _ProcessRecord] = defaultdict(_ProcessRecord)
+    for attempt in timeline.compiles:
+        records[attempt.process].compiles.append(attempt)
+    for step in timeline.steps:
+        records[step.process].walls.append(step.wall_s)
+    for frame in timeline.frames:
+        records[frame.key.process].frames.append(frame)
+    for site in timeline.breaks:
+        for process in site.processes:
+            records[process].breaks.append(site)
+    for schedule in timeline.collectives:
+        named = (f"{schedule.compile_id}: {name}" for name in schedule.operations)
+        records[schedule.process].collectives.extend(named)
+    by_rank: dict[int, list[_ProcessRecord]] = defaultdict(list)
+    for process in timeline.processes:
+        if process.rank is not None:
+            by_rank[process.rank].append(records[process.index])
+    return tuple(_summarize_rank(rank, by_rank[rank], causes) for rank in sorted(by_rank))
+
+
+def _summarize_rank(rank: int, records: Sequence[_ProcessRecord], causes: RunCauses) -> RankSummary:
+    compiles = [event for part in records for event in part.compiles]
+    guarded = [event for event in compiles if is_compile(event)]
+    sites = [site for part in records for site in part.breaks]
+    counts = compute_counts([frame for part in records for frame in part.frames], compiles, sites)
+    walls = max((part.walls for part in records), key=len)
+    steady = walls[WARMUP_STEPS:] if len(walls) > 2 * WARMUP_STEPS else walls
+    hits = [event.cache_hits for event in compiles if event.cache_hits is not None]
+    misses = [event.cache_misses for event in compiles if event.cache_misses is not None]
+    outcomes = (
+        f"{_name_compile(event)}: {event.cache_hits or 0} hits, {event.cache_misses or 0} misses"
+        for event in guarded
+        if event.cache_hits or event.cache_misses  # backends without a cache count zeros
+    )
+    primary: Counter[str] = Counter()
+    for event in guarded:
+        for cause in causes.get_causes(event.recompile)[:1] if event.recompile is not None else ():
+            at = cause.location
+            line = "" if at is None else f" at {at.file}:{at.line}"
+            primary[f"{cause.rule} {cause.variable or cause.guard[:80]}{line}"] += 1
+    named = (f"{cause}, {'once' if n == 1 else f'{n} times'}" for cause, n in primary.items())
+    breaks = sorted({f"{site.file}:{site.line}" for site in sites})
+    collectives = [name for part in records for name in part.collectives]
+    return RankSummary(
+        rank=rank,
+        processes=len(records),
+        frames=counts.frames,
+        compiles=counts.compiles,
+        recompiles=counts.recompiles,
+        graph_breaks=counts.graph_breaks,
+        eager_fallbacks=counts.eager_fallbacks,
+        compile_s=sum(event.seconds for event in compiles),
+        cache_hits=sum(hits) if hits else None,
+        cache_misses=sum(misses) if misses else None,
+        steps=len(walls),
+        step_median_s=median(steady) if steady else None,
+        ids=tuple(sorted(map(_name_compile, guarded))[:MAX_IDS]),
+        cached=tuple(sorted(outcomes)[:MAX_IDS]),
+        causes=tuple(sorted(named)[:MAX_IDS]),
+        breaks=tuple(breaks[:MAX_IDS]),
+        collectives=tuple(collectives[:MAX_OPERATIONS]),
+    )
+
+
+def _name_compile(attempt: Compile) -> str:
+    epoch = f" after reset {attempt.epoch}" if attempt.epoch else ""
+    return f"{attempt.compile_id} {attempt.frame.function}{epoch}"
+
+
+def list_values(summary: RankSummary) -> dict[str, tuple[str, ...]]:
+    """List what the ranks are compared by, by aspect."""
+    return {
+        "compile_ids": summary.ids,
+        "recompile_causes": summary.causes,
+        "graph_breaks": summary.breaks,
+        "collectives": summary.collectives,
+        "cache_hits": summary.cached,
+    }
+
 
 SHOWN = 5
 """Most differences named of one group of ranks."""
@@ -46,7 +171,7 @@ MAX_STRAGGLERS = 16
 class RankComparison:
     """The ranks of one run, compared."""
 
-    ranks: tuple[RankFingerprint, ...]
+    ranks: tuple[RankSummary, ...]
     missing: tuple[int, ...]
     """Ranks that were expected and of which nothing was found."""
     divergences: tuple[RankDivergence, ...]
@@ -58,38 +183,26 @@ class RankComparison:
     """Ranks that differ in any respect, those that are not listed included."""
 
 
-SummaryOf = Callable[[int], RankSummary]
-"""The summary of a rank, called for those that are named."""
-
-
 def compare_ranks(summaries: Iterable[RankSummary], expected: int | None) -> RankComparison:
     """Compare every rank with what most ranks do; `expected` is the world size, where known."""
-    ranks = {summary.rank: summary for summary in summaries}
-    return compare_fingerprints(map(make_fingerprint, ranks.values()), expected, ranks.__getitem__)
-
-
-def compare_fingerprints(
-    fingerprints: Iterable[RankFingerprint], expected: int | None, summary_of: SummaryOf
-) -> RankComparison:
-    """Compare ranks by their fingerprints; only those that are named are summarised, one by one."""
-    by_rank = {record.rank: record for record in fingerprints if record.rank is not None}
+    by_rank = {summary.rank: summary for summary in summaries}
     by_rank = {rank: by_rank[rank] for rank in sorted(by_rank)}
+    values = {rank: list_values(summary) for rank, summary in by_rank.items()}
     divergences: list[RankDivergence] = []
     differing: set[int] = set()
     left_out = 0
-    for index, aspect in enumerate(ASPECTS):
-        groups: dict[bytes, list[int]] = {}
-        for rank, record in by_rank.items():
-            groups.setdefault(record.digests[index], []).append(rank)
+    for aspect in next(iter(values.values()), dict[str, tuple[str, ...]]()):
+        groups: dict[tuple[str, ...], list[int]] = {}
+        for rank in by_rank:
+            groups.setdefault(values[rank][aspect], []).append(rank)
         # The largest group is right, the lowest of equals.
-        usual, *others = sorted(groups.values(), key=lambda ranks: (-len(ranks), ranks[0])) or [[]]
+        usual, *others = sorted(groups.values(), key=lambda ranks: (-len(ranks), ranks[0]))
         others.sort()
         left_out += max(0, len(others) - MAX_GROUPS)
         differing.update(*others)
         for ranks in others[:MAX_GROUPS]:
-            values = (list_values(summary_of(group[0]))[index] for group in (ranks, usual))
-            list_diffs = _find_first_diff if aspect == "collectives" else _list_diffs
-            here, there = list_diffs(*values)
+            differ = _find_first_diff if aspect == "collectives" else _list_diffs
+            here, there = differ(values[ranks[0]][aspect], values[usual[0]][aspect])
             divergence = RankDivergence(
                 aspect=aspect,
                 ranks=tuple(ranks),
@@ -124,7 +237,7 @@ def _find_first_diff(value: tuple[str, ...], usual: tuple[str, ...]) -> tuple[li
     return [], []
 
 
-def _find_stragglers(by_rank: Mapping[int, RankFingerprint]) -> tuple[RankStraggler, ...]:
+def _find_stragglers(by_rank: Mapping[int, RankSummary]) -> tuple[RankStraggler, ...]:
     """Find slow ranks by the time of a step where it was measured, else by all compile seconds."""
     what = "step"
     times = {r: row.step_median_s for r, row in by_rank.items() if row.step_median_s is not None}
@@ -149,39 +262,23 @@ MAX_NAMED_RANKS = 64
 
 
 def build_ranks_section(
-    timeline: Timeline,
-    causes: RunCauses,
-    expected: int | None,
-    comparison: RankComparison | None = None,
+    timeline: Timeline, causes: RunCauses, expected: int | None
 ) -> RanksSection | None:
-    """Build the section of ranks: of `comparison`, where the Timeline does not hold all of them,
-    else of those it holds. None where a launcher started fewer than two."""
-    if comparison is None:
-        ranks = {process.rank for process in timeline.processes} - {None}
-        if len(ranks) < 2 and (expected or 1) < 2:
-            return None
-        comparison = compare_ranks(summarize_ranks(timeline, causes), expected)
+    """Build the section of ranks. None where a launcher started fewer than two."""
+    ranks = {process.rank for process in timeline.processes} - {None}
+    if len(ranks) < 2 and (expected or 1) < 2:
+        return None
+    comparison = compare_ranks(summarize_ranks(timeline, causes), expected)
     measured = timeline.can_observe("metrics_rows")
-    counted = len(timeline.counted_ranks)
     counts = ("frames", "compiles", "recompiles", "eager_fallbacks")
     totals = RankTotals(
         ranks=len(comparison.ranks),
-        **{
-            name: sum(getattr(fingerprint, name) for fingerprint in comparison.ranks)
-            for name in counts
-        },
-        compile_s=sum(fingerprint.compile_s for fingerprint in comparison.ranks)
-        if measured
-        else None,
+        **{name: sum(getattr(summary, name) for summary in comparison.ranks) for name in counts},
+        compile_s=sum(summary.compile_s for summary in comparison.ranks) if measured else None,
     )
     rows = (
-        make_record(
-            RankRow,
-            fingerprint,
-            rank=fingerprint.rank or 0,
-            compile_s=fingerprint.compile_s if measured else None,
-        )
-        for fingerprint in comparison.ranks[:MAX_ROWS]
+        make_record(RankRow, summary, compile_s=summary.compile_s if measured else None)
+        for summary in comparison.ranks[:MAX_ROWS]
     )
     return RanksSection(
         expected=expected,
@@ -194,63 +291,7 @@ def build_ranks_section(
         ),
         stragglers=comparison.stragglers if measured else (),
         totals=totals,
-        reported=len(list_present_ranks(timeline)) - counted if counted else None,
         differing=comparison.differing,
         divergences_left_out=comparison.left_out
         + max(0, len(comparison.divergences) - MAX_DIVERGENCES),
     )
-
-
-MAX_RANKS = 256
-"""Most ranks that are listed one by one."""
-
-MAX_EVENTS = 200_000
-"""Most events of them together."""
-
-MIN_RANKS = 64
-"""Ranks that are listed however many events they have."""
-
-
-@dataclass(frozen=True, slots=True)
-class RankSelection:
-    """The choice."""
-
-    indexes: frozenset[int]
-    """Those of the fingerprints that are listed."""
-    unlike: int
-    """Ranks left out that do what no listed rank does."""
-
-
-def has_room(ranks: int, events: int) -> bool:
-    """True if all of so many ranks with so many events are listed."""
-    return ranks <= MIN_RANKS or (ranks <= MAX_RANKS and events <= MAX_EVENTS)
-
-
-def select_ranks(ranks: Sequence[RankFingerprint]) -> RankSelection | None:
-    """Select the ranks that are listed; None where all of them are."""
-    if has_room(len(ranks), sum(record.events for record in ranks)):
-        return None
-    # A process without a rank comes after those that have one.
-    order = sorted(range(len(ranks)), key=lambda at: (ranks[at].rank is None, ranks[at].rank or 0))
-    # The lead, one for each behaviour, then all by rank.
-    first = {ranks[at].behaviour: at for at in reversed(order)}
-    stand_for_others = [at for at in order if first[ranks[at].behaviour] == at]
-    lead = find_lead(ranks)
-    leads = () if lead is None else (lead,)
-    chosen: set[int] = set()
-    events = 0
-    for at in [*dict.fromkeys((*leads, *stand_for_others, *order))][:MAX_RANKS]:
-        events += ranks[at].events
-        if events > MAX_EVENTS and len(chosen) >= MIN_RANKS:
-            break
-        chosen.add(at)
-    if len(chosen) == len(ranks):
-        return None
-    shown = {ranks[at].behaviour for at in chosen}
-    return RankSelection(frozenset(chosen), sum(record.behaviour not in shown for record in ranks))
-
-
-def find_lead(ranks: Sequence[RankFingerprint]) -> int | None:
-    """Find the index of the rank whose steps are shown, by the rule of `Timeline.lead`."""
-    indexes = [at for at, record in enumerate(ranks) if record.standing]
-    return min(indexes, key=lambda at: (-ranks[at].standing, ranks[at].rank or 0, at), default=None)

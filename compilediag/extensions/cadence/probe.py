@@ -77,13 +77,11 @@ def run_variant(
     """Run one variant, supervised; a number names its directory, since groups have any name. With a
     plan, synchronisations are sampled where a group may fire, in all variants alike."""
     output = os.path.join(program.folder, VARIANTS, f"{number}-{variant.kind}")
-    label = f"{variant.kind} {variant.name}" if variant.kind == "alone" else variant.kind
     outcome = program.run(
         output,
         settings,
         words=words,
         caches="kept" if program.options.keep_caches else "empty",
-        label=f"variant {number}, {label}",
         sync_steps=(plan.every, plan.first) if plan is not None and plan.every else None,
     )
     shown = dict(settings)

@@ -42,7 +42,6 @@ from compilediag.readers.torch_trace.scan import (
     get_text,
     intern_text,
     make_compiled,
-    parse_compile_id,
     parse_stack,
 )
 from compilediag.timeline.ownership import classify_ownership
@@ -210,7 +209,8 @@ class TraceProcess:
 
     def take_timing(self, record: TraceRecord) -> None:
         """Take a record of a timed phase."""
-        self._phases.take_record(record.payload, parse_compile_id(record.metadata))
+        metadata = decode_metadata(record.metadata)
+        self._phases.take_record(record.payload, format_compile_id(metadata) if metadata else "")
 
     def take(self, record: TraceRecord, metadata: Metadata) -> str | None:
         """Take one record; return the reason why it is lost, if it is."""
@@ -240,7 +240,6 @@ class TraceProcess:
 
     def make_journal(self, name: str) -> ProcessJournal:
         """Make the journal of the process, of all its events."""
-        self._phases.decode_rest()
         version = self._torch or ""
         events = [*self._events, *(() if self._cut else self._iterate_unended())]
         if self._is_old or _BEFORE_2_7.match(version):

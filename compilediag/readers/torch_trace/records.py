@@ -2,9 +2,8 @@
 artifacts named for their outcome; conditions on symbolic sizes, with the line of the traced code
 that needed the value of a size; and timed phases.
 
-Of phases (torch's `chromium_event` records, begin and end) there are more than of all other records
-together, so those of a compile are stored as bytes and decoded at once. Their thread is always 0,
-so those of several threads lie among each other; their compile keeps them apart.
+Phases are torch's `chromium_event` records, begin and end. Their thread is always 0, so those of
+several threads lie among each other; their compile keeps them apart.
 """
 
 from __future__ import annotations
@@ -13,8 +12,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
-
-import msgspec
 
 from compilediag.readers.lines import parse_object
 from compilediag.readers.torch_trace.scan import (
@@ -223,22 +220,8 @@ def _get_name(at: wire.Location) -> str:
 MAX_STACKS = 12_000
 """Most compiles whose phases are followed: as many as have rows that are stored."""
 
-MAX_PAYLOADS = 256
-"""Most records of one compile that are not decoded yet."""
-
 _MAX_NAME_CHARS = 200
 _MAX_MICROSECONDS = 2.0**53
-
-
-class _Timing(msgspec.Struct, gc=False):
-    """The fields that are used."""
-
-    name: str
-    ts: float
-    ph: str = ""
-
-
-_DECODER = msgspec.json.Decoder(list[_Timing])
 
 
 class TracePhases:
@@ -247,22 +230,30 @@ class TracePhases:
     def __init__(self, losses: Losses) -> None:
         self._losses = losses
         self._seen = False
-        self._payloads: dict[str, list[bytes]] = {}
         self._stacks: dict[str, PhaseStack] = {}
         self._full = False
 
     def take_record(self, payload: bytes, compile_id: str) -> None:
         """Take one record of `compile_id`; "" is none: an import the first compile waits for."""
-        payloads = self._payloads.setdefault(compile_id, [])
-        payloads.append(payload)
-        if len(payloads) >= MAX_PAYLOADS or len(self._payloads) > MAX_STACKS:
-            self._decode(compile_id)
+        fields = parse_object(payload) or {}
+        name, at_us, kind = fields.get("name"), fields.get("ts"), fields.get("ph")
+        at_us = at_us if isinstance(at_us, (int, float)) and at_us is not True else -1
+        if not (isinstance(name, str) and 0 <= at_us < _MAX_MICROSECONDS):
+            self._losses.add("bad_json")
+            return
+        self._seen = True
+        if not compile_id:
+            return
+        stack = self._stacks.pop(compile_id, None) or PhaseStack()
+        if kind == "B":
+            stack.begin_phase(name[:_MAX_NAME_CHARS], round(at_us * 1000))
+        elif kind == "E":
+            stack.end_phase(name[:_MAX_NAME_CHARS], round(at_us * 1000))
+        self._store_stack(compile_id, stack)
 
     def take_phases(self, compile_id: str) -> PhaseSeconds | None:
         """Take the phases of the compile whose row comes now; None without timing, or too many."""
-        self._decode(compile_id)
-        # No timing seen yet: that of any other compile shows that the trace has timings.
-        if not (self._seen or any(map(self._decode, list(self._payloads)))):
+        if not self._seen:
             return None
         stack = self._stacks.pop(compile_id, None)
         if stack is None:
@@ -270,40 +261,6 @@ class TracePhases:
         phases = stack.take()
         self._store_stack(compile_id, stack)
         return phases
-
-    def decode_rest(self) -> None:
-        """Decode the records whose compile has no row, to count what is lost of them."""
-        for compile_id in list(self._payloads):
-            self._decode(compile_id)
-
-    def _decode(self, compile_id: str) -> bool:
-        """Decode the phases of a compile to its last record; True if any record so far was one."""
-        payloads = self._payloads.pop(compile_id, ())
-        try:
-            decoded = _DECODER.decode(b"[%s]" % b",".join(payloads))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            decoded = [timing for raw in payloads if (timing := self._decode_leniently(raw))]
-        timings = [timing for timing in decoded if 0 <= timing.ts < _MAX_MICROSECONDS]
-        for _ in range(len(decoded) - len(timings)):
-            self._losses.add("bad_json")
-        self._seen = self._seen or bool(timings)
-        stack = self._stacks.pop(compile_id, None) or PhaseStack()
-        for timing in timings if compile_id else ():
-            if timing.ph == "B":
-                stack.begin_phase(timing.name[:_MAX_NAME_CHARS], round(timing.ts * 1000))
-            elif timing.ph == "E":
-                stack.end_phase(timing.name[:_MAX_NAME_CHARS], round(timing.ts * 1000))
-        self._store_stack(compile_id, stack)
-        return self._seen
-
-    def _decode_leniently(self, payload: bytes) -> _Timing | None:
-        """Decode a record that is no plain JSON, or has fields of other types; None: it is lost."""
-        fields = parse_object(payload) or {}
-        name, at_us, ph = fields.get("name"), fields.get("ts"), fields.get("ph")
-        if isinstance(name, str) and isinstance(at_us, (int, float)) and at_us is not True:
-            return _Timing(name, at_us, ph if isinstance(ph, str) else "")
-        self._losses.add("bad_json")
-        return None
 
     def _store_stack(self, compile_id: str, stack: PhaseStack) -> None:
         """Store a stack that holds anything for the row of its compile."""

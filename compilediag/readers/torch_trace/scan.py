@@ -37,17 +37,10 @@ HEADS = re.compile(
 entry of a frame, and the first few are used; a lookup of a compile cache holds the whole graph."""
 
 TIMING = "chromium_event"
-"""The kind of a timed phase's begin or end. There are more of them than of all others together, so
-the usual form of it is read by one look, and its metadata is without what differs each time."""
+"""The kind of a timed phase's begin or end. There are more of them than of all others together."""
 
 # The event is the first key of the object, and its quotation mark the first of the line.
 _RECORD = rb'.\d{4} [^"\n]{20,4096}(?<=\] \{)"'
-_TIMING = re.compile(
-    rb"V(\d{4} \d\d:\d\d):(\d\d\.\d{1,9}) (\d{1,20}) [^\"\n]{0,4096}\] "
-    rb'(\{"chromium_event": \{\}, (?:"\w{1,40}": \d{1,20}, ){0,8})'
-    rb'"has_payload": "([0-9a-f]{32})"\}\n(\t.{1,65000})',
-    re.DOTALL,
-)
 _HEAD = re.compile(
     rb"[VDIWEC](\d{4} \d\d:\d\d):(\d\d\.\d{1,9}) (\d{1,20}) ?[^\"]{0,4096}(?<=\] \{)\"(\w{1,80})\""
 )
@@ -113,15 +106,8 @@ class TraceScanner:
     def iterate_records(self, chunks: Iterable[bytes]) -> Iterator[TraceRecord]:
         """Iterate over the wanted records, in the order of the file."""
         for block in self._split_blocks(chunks):
-            timing = None if block.last else _TIMING.fullmatch(block.text)
-            if timing is None:
-                if (record := self._parse_record(block)) is not None:
-                    yield record
-                continue
-            minute, second, pid, metadata, digest, raw = timing.groups()
-            payload = self._read_payload(raw, digest, may_cut=False, last=False)
-            if payload is not None:
-                yield TraceRecord(TIMING, minute, second, int(pid), metadata[:-2] + b"}", payload)
+            if (record := self._parse_record(block)) is not None:
+                yield record
 
     def _split_blocks(self, chunks: Iterable[bytes]) -> Iterator[TextBlock]:
         """Split a file into blocks: wanted ones, and any at a chunk's end; cut to the limits."""
@@ -329,13 +315,6 @@ def format_compile_id(line: Metadata) -> str:
     parts = [] if autograd is None else [f"!{autograd}"]
     parts += [] if frame is None or index is None else [f"{frame}/{index}"]
     return "/".join(parts)
-
-
-@lru_cache(maxsize=1024)
-def parse_compile_id(line: bytes) -> str:
-    """Parse the compile id in a line of metadata that many records have; "" where it has none."""
-    metadata = decode_metadata(line)
-    return "" if metadata is None else format_compile_id(metadata)
 
 
 def make_compiled(metrics: Metrics, line: bytes, t: float, epoch: int) -> Compiled:

@@ -12,24 +12,15 @@ import termios
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 from compilediag.diagnosis.codes import OUTLOOK
 from compilediag.readers.journal import JournalTail
 from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.runs.pipeline import diagnose_run
-from compilediag.runs.supervised.run_options import LiveMode
 from compilediag.timeline.timeline import fold
 from compilediag.views.findings import format_finding
-from compilediag.views.live import (
-    RESTORE_TITLE,
-    SAVE_TITLE,
-    Progress,
-    find_lead,
-    format_screen_line,
-    format_status,
-    format_terminal_title,
-)
+from compilediag.views.live import Progress, find_lead, format_screen_line
 from compilediag.views.style import RenderOptions
 from compilediag_harness.wire import Event, StepEvent
 
@@ -44,18 +35,7 @@ MAX_LINES = 8
 """Most lines a look; the others are counted."""
 
 WITHOUT_ESCAPES = frozenset({"", "dumb", "emacs", "unknown"})
-"""Values of TERM that stand for terminals without escape sequences: nothing is shown by itself."""
-WITHOUT_TITLE = WITHOUT_ESCAPES | {"linux"}
-
-
-def choose_live_mode(fd: int, variables: Mapping[str, str], mode: LiveMode) -> LiveMode | None:
-    """Choose the part of `mode` that can be shown on `fd`; None where that is no terminal."""
-    if not os.isatty(fd):
-        return None
-    terminal = variables.get("TERM", "")
-    if mode == "lines" or terminal not in WITHOUT_TITLE:
-        return mode
-    return "lines" if mode == "both" and terminal not in WITHOUT_ESCAPES else None
+"""Values of TERM that stand for terminals without escape sequences: nothing is shown."""
 
 
 class FollowedRun:
@@ -81,28 +61,12 @@ class FollowedRun:
 
 
 class LiveView:
-    """The thread that draws; `stop` leaves the terminal as it was."""
+    """The thread that draws a line for each recompile and each long compile."""
 
-    def __init__(
-        self,
-        run_dir: str,
-        fd: int,
-        mode: LiveMode = "both",
-        clock: Callable[[], float] = time.monotonic,
-        label: str = "",
-        secrets: Sequence[str] = (),
-        *,
-        escapes: bool = True,
-    ) -> None:
-        self._label = label
+    def __init__(self, run_dir: str, fd: int, secrets: Sequence[str] = ()) -> None:
         self._secrets = tuple(secrets)
-        self._escapes = escapes
         self._followed = FollowedRun(run_dir)
         self._fd = fd
-        self._titled, self._lined = mode != "lines", mode != "title"
-        self._clock = clock
-        self._started = clock()
-        self._shown = ""
         self._long: dict[tuple[str, str], int] = {}
         self._waiting: deque[str] = deque(maxlen=100)
         """Lines that are not written yet."""
@@ -110,21 +74,16 @@ class LiveView:
         self._thread = threading.Thread(target=self._run, name="compilediag-live", daemon=True)
 
     def start(self) -> None:
-        if self._titled:
-            self._write(SAVE_TITLE)
         self._thread.start()
 
     def stop(self) -> None:
         """Ends the thread; does not wait for a terminal that takes no output."""
         self._over.set()
         self._thread.join(STOP_TIMEOUT_S)
-        if self._titled and not self._thread.is_alive():
-            self._write(RESTORE_TITLE)
 
     def notify(self, text: str) -> None:
         """Show the user a sentence, from any thread: it is written by ours."""
-        if self._lined:
-            self._waiting.append(text)
+        self._waiting.append(text)
 
     def _run(self) -> None:
         # A fault of ours costs the live view, nothing else.
@@ -135,27 +94,20 @@ class LiveView:
 
     def update(self) -> None:
         """Poll the journals once, and update the terminal."""
-        now = self._clock()
+        now = time.monotonic()
         news = self._followed.poll(now)
-        if self._lined:
-            for events in news[:MAX_LINES]:
-                self._waiting.extend(describe_events(events, self._secrets))
-            if len(news) > MAX_LINES:
-                self._waiting.append(f"{len(news) - MAX_LINES} more recompiles")
-            for name, progress in self._followed.processes.items():
-                for compile_id, tens, sentence in progress.list_long_compiles(now):
-                    if tens > self._long.get((name, compile_id), 0):
-                        self._waiting.append(sentence)
-                    self._long[name, compile_id] = tens
-            # Lines wait while a program draws the whole screen or edits a line of input.
-            while self._waiting and self._accepts_lines():
-                self._write(format_screen_line(self._waiting.popleft(), plain=not self._escapes))
-        if self._titled:
-            processes = list(self._followed.processes.values())
-            line = format_status(processes, now, now - self._started, self._label)
-            if line != self._shown:
-                self._write(format_terminal_title(line))
-                self._shown = line
+        for events in news[:MAX_LINES]:
+            self._waiting.extend(describe_events(events, self._secrets))
+        if len(news) > MAX_LINES:
+            self._waiting.append(f"{len(news) - MAX_LINES} more recompiles")
+        for name, progress in self._followed.processes.items():
+            for compile_id, tens, sentence in progress.list_long_compiles(now):
+                if tens > self._long.get((name, compile_id), 0):
+                    self._waiting.append(sentence)
+                self._long[name, compile_id] = tens
+        # Lines wait while a program draws the whole screen or edits a line of input.
+        while self._waiting and self._accepts_lines():
+            self._write(format_screen_line(self._waiting.popleft()))
 
     def _accepts_lines(self) -> bool:
         try:

@@ -22,7 +22,7 @@ from compilediag.errors import EXIT_INTERNAL, EXIT_OK, EXIT_USAGE, OutputUnwrita
 from compilediag.receipt.locate import RECEIPT_NAME, RUNS_FOLDER
 from compilediag.receipt.schema.identity import Provenance
 from compilediag.runs.checkout import digest_script, start_provenance_read
-from compilediag.runs.run_directory import ARTIFACTS, TRACES, RunFiles, make_run_dir, save_receipt
+from compilediag.runs.run_directory import ARTIFACTS, TRACES, make_run_dir, save_receipt
 from compilediag.runs.supervised.assemble import assemble
 from compilediag.runs.supervised.child import (
     PASSED_ON,
@@ -38,14 +38,12 @@ from compilediag.runs.supervised.child import (
     supervise,
 )
 from compilediag.runs.supervised.depyf import decompile_frames
-from compilediag.runs.supervised.live_tail import WITHOUT_ESCAPES, LiveView, choose_live_mode
+from compilediag.runs.supervised.live_tail import WITHOUT_ESCAPES, LiveView
 from compilediag.runs.supervised.run_options import RunOptions
 from compilediag.runs.supervised.signals import GroupSignalMonitor, SignalInbox
 from compilediag.runs.supervised.target import limit_plan, parse_target
 from compilediag.runs.work_progress import WorkProgress
 from compilediag_harness.base.process_options import ProcessOptions, WriteTracingPlan
-
-REMOVED = "the directory of the run, {}, or a file in it was removed while the program ran"
 
 
 def run(words: Sequence[str], options: RunOptions, env: Mapping[str, str] | None = None) -> Outcome:
@@ -61,16 +59,14 @@ def run(words: Sequence[str], options: RunOptions, env: Mapping[str, str] | None
     name = options.name or target.name
     run_dir = make_run_dir(options.output, name, now=started, pid=os.getpid())
     running = SupervisedRun(tuple(words), options, variables, target, run_dir, started, os.getcwd())
-    open_files = RunFiles(run_dir)
     # Invariant: signals stay messages until the receipt is written: else Ctrl-C twice loses it.
-    with SignalInbox() as inbox, contextlib.closing(open_files):
+    with SignalInbox() as inbox:
         with GroupSignalMonitor(PASSED_ON) as group_monitor:
-            ended, provenance, report = _run_child(running, inbox, group_monitor, open_files)
+            ended, provenance, report = _run_child(running, inbox, group_monitor)
             notes = decompile_frames(running, ended, inbox, group_monitor) if options.depyf else ()
-        moved, lost = _recover_files(running, open_files)
-        outcome = _conclude(moved, ended, provenance, report, (*lost, *notes))
-        gone, stopped = moved.run_dir != run_dir, ended.interrupts > 0 or ended.passed_on
-        return replace(outcome, moved=gone, stopped=stopped, timed_out=ended.timed_out)
+        outcome = _conclude(running, ended, provenance, report, notes)
+        stopped = ended.interrupts > 0 or ended.passed_on
+        return replace(outcome, stopped=stopped, timed_out=ended.timed_out)
 
 
 def _make_process_options(options: RunOptions) -> ProcessOptions:
@@ -85,10 +81,7 @@ def _make_process_options(options: RunOptions) -> ProcessOptions:
 
 
 def _run_child(
-    run: SupervisedRun,
-    inbox: SignalInbox,
-    group_monitor: GroupSignalMonitor,
-    open_files: RunFiles,
+    run: SupervisedRun, inbox: SignalInbox, group_monitor: GroupSignalMonitor
 ) -> tuple[ExitInfo, Callable[[], Provenance], TelemetryReport | None]:
     options, script = run.options, run.target.script
     artifacts = os.path.join(run.run_dir, ARTIFACTS)
@@ -127,7 +120,6 @@ def _run_child(
             started=started,
             grace_s=options.grace_s,
             timeout_s=options.timeout_s,
-            open_files=open_files,
             notify=live.notify if live is not None else lambda text: None,
         )
     finally:
@@ -138,36 +130,12 @@ def _run_child(
 
 
 def _start_live_view(run: SupervisedRun) -> LiveView | None:
-    mode = run.options.live_mode
-    mode = choose_live_mode(STDERR, run.variables, mode) if mode is not None else None
-    if mode is None:
+    shown = run.options.live and not run.options.quiet and os.isatty(STDERR)
+    if not shown or run.variables.get("TERM", "") in WITHOUT_ESCAPES:
         return None
-    view = LiveView(
-        run.run_dir,
-        STDERR,
-        mode,
-        label=run.options.label,
-        secrets=run.secrets,
-        escapes=run.variables.get("TERM", "") not in WITHOUT_ESCAPES,
-    )
+    view = LiveView(run.run_dir, STDERR, run.secrets)
     view.start()
     return view
-
-
-def _recover_files(run: SupervisedRun, files: RunFiles) -> tuple[SupervisedRun, tuple[str, ...]]:
-    """Return the run with a directory that has its files, and a note where that is another one."""
-    files.open_new()
-    if files.in_place:
-        return run, ()
-    try:
-        folder = files.save_copies(run.configuration_name, run.started_unix)
-    except OSError as error:
-        return run, (f"what was recorded is lost: {REMOVED.format(run.run_dir)}; {error}",)
-    note = (
-        f"{REMOVED.format(run.run_dir)}; its journals, kept open, and the receipt are in "
-        f"{folder}; processes that started after that are not in it"
-    )
-    return replace(run, run_dir=folder), (note,)
 
 
 def _conclude(
@@ -179,6 +147,9 @@ def _conclude(
 ) -> Outcome:
     """Make the receipt; a fault of ours costs the receipt, never the target's exit code."""
     code, run_dir = ended.exit_code, run.run_dir
+    if not os.path.isdir(run_dir):  # without a receipt no gate may pass
+        gone = f"no receipt: {run_dir}, where the run was recorded, was removed while it went on"
+        return Outcome(code or EXIT_INTERNAL, run_dir, None, None, (gone, *notes))
     try:
         with WorkProgress(silent=run.options.quiet) as progress:
             receipt, more, timeline = assemble(run, ended, provenance(), report, progress.set_stage)
@@ -372,12 +343,12 @@ def _run_both(
     program: Program, notify: Callable[[str], None], cold_folder: str, cache_folder: str
 ) -> Outcome:
     notify("start 1 of 2: empty caches")
-    cold = program.run(cold_folder, caches="kept", label="start 1, cold", telemetry=None)
+    cold = program.run(cold_folder, caches="kept", telemetry=None)
     if cold.exit_code or cold.receipt is None or cold.receipt.status != "complete":
         return _conclude_cold_only(program, cold)
     emptied = not any(files for _, _, files in os.walk(cache_folder))
     notify("start 2 of 2: the caches that start 1 left")
-    warm = program.run(program.folder, caches="kept", label="start 2, warm")
+    warm = program.run(program.folder, caches="kept")
     shutil.move(cold.run_dir, os.path.join(warm.run_dir, COLD))
     return _compare_starts(program, cold, warm, cache_folder, emptied=emptied)
 
@@ -386,7 +357,7 @@ def _conclude_cold_only(program: Program, cold: Outcome) -> Outcome:
     """Copy the first start to the place of both: there is no second to compare it with."""
     why = "the first start failed" if cold.exit_code else "the first start is not whole"
     notes = (*cold.notes, f"{why}: there was no second, and nothing is compared")
-    if cold.moved:
+    if not os.path.isdir(cold.run_dir):
         return replace(cold, notes=notes)
     shutil.copytree(cold.run_dir, program.folder, dirs_exist_ok=True)
     path = os.path.join(program.folder, RECEIPT_NAME) if cold.receipt_path is not None else None
@@ -428,5 +399,5 @@ def _compare_starts(
         )
     except Exception as error:
         return replace(warm, exit_code=code or EXIT_INTERNAL, notes=(describe_fault(error),))
-    latest = program.options.output is None and not warm.moved
+    latest = program.options.output is None
     return replace_receipt(replace(warm, exit_code=code), receipt, latest=latest)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,8 +23,6 @@ from compilediag.option_fields import argument, flag, option
 if TYPE_CHECKING:
     from compilediag.receipt.run_metadata import CostEstimate
     from compilediag_harness.base.process_options import WriteTracingPlan
-
-LiveMode = Literal["title", "lines", "both"]
 
 GRACE_S = 4.5
 """Seconds between the second Ctrl-C, or the time limit, and the end by force."""
@@ -73,15 +71,6 @@ def _check_page(key: str, value: str) -> str:
 
     check_file(value, PAGE_MARK)
     return value
-
-
-def _parse_live_mode(key: str, value: str | bool) -> LiveMode | None:
-    if value in (True, False):
-        return "both" if value else None
-    for mode in get_args(LiveMode):
-        if value == mode:
-            return mode
-    raise UsageError(f"{key} must be true, false, 'title', 'lines' or 'both', not {value!r}")
 
 
 _BUDGET = re.compile(r"(\d+(?:\.\d+)?)([smh]?)\Z")
@@ -241,14 +230,12 @@ class RunOptions(TrialOptions):
         heading=_REPORTED,
     )
     json_file: str | None = _rare_option(f"{JSON_FILE_FLAG} FILE", "", check=_check_json_file)
-    live: LiveMode | None = _rare_flag(  # noqa: RUF009 - it is dataclasses.field
+    live: bool = _rare_flag(
         "--live/--no-live",
-        "On a terminal, show progress in the title and a line for each recompile.",
-        default="both",
-        toml=(bool, str),
-        check=_parse_live_mode,
+        "On a terminal, show a line for each recompile.",
+        default=True,
+        toml=bool,
     )
-    live_lines: bool = _rare_flag("--live-lines", "Show the lines without the title.")
     otlp: str | None = _run_option(
         "--otlp URL|env",
         "Report to an OpenTelemetry collector; env: at the address in its own variables.",
@@ -319,10 +306,3 @@ class RunOptions(TrialOptions):
     """Period and first step of the work that a variant of a probe moves."""
     output_file: str | None = None
     """File that gets the target's stdout and stderr, and its stdin is empty: nobody looks on."""
-    label: str = ""
-    """What progress says first, for one run of several."""
-
-    @property
-    def live_mode(self) -> LiveMode | None:
-        """The way progress is shown on a terminal; None: not at all."""
-        return None if self.quiet else "lines" if self.live_lines else self.live

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
@@ -57,18 +56,22 @@ def measure(
 def _measure_once(name: str, line: str, index: int) -> CommandRun:
     with tempfile.TemporaryFile() as errors:
         began = time.perf_counter()
-        # The command may run before `Popen` returns: a Ctrl-C until then waits for its id.
-        with _hold_interrupts() as interrupts:
-            # A session of its own: all that it leaves behind can be killed at once.
-            child = subprocess.Popen(
-                [_SHELL, "-c", line],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=errors,
-                start_new_session=True,
-            )
+        # A session of its own: all that it leaves behind can be killed at once.
+        child = subprocess.Popen(
+            [_SHELL, "-c", line],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            start_new_session=True,
+        )
         try:
-            _, status, used = _wait_for_end(child, interrupted=bool(interrupts))
+            try:
+                _, status, used = os.wait4(child.pid, 0)
+            except KeyboardInterrupt:  # passed on once; the command may take its time to end
+                os.killpg(child.pid, signal.SIGINT)
+                os.wait4(child.pid, 0)
+                child.returncode = -signal.SIGINT
+                raise
         except BaseException:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.pid, signal.SIGKILL)
@@ -87,33 +90,3 @@ def _measure_once(name: str, line: str, index: int) -> CommandRun:
                 f"{f': {last}' if last else ''}"
             )
     return CommandRun(used.ru_utime + used.ru_stime, wall_s)
-
-
-@contextlib.contextmanager
-def _hold_interrupts() -> Generator[list[int], None, None]:
-    """Collect Ctrl-C instead of raising it. An ignored one stays so: children inherit that."""
-    interrupts: list[int] = []
-    handler = signal.getsignal(signal.SIGINT)
-    if not callable(handler):
-        yield interrupts
-        return
-    signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
-    try:
-        yield interrupts
-    finally:
-        signal.signal(signal.SIGINT, handler)
-
-
-def _wait_for_end(
-    child: subprocess.Popen[bytes], *, interrupted: bool
-) -> tuple[int, int, resource.struct_rusage]:
-    """Wait for a command; one Ctrl-C is passed on to it, and it may take its time to end."""
-    try:
-        if interrupted:
-            raise KeyboardInterrupt
-        return os.wait4(child.pid, 0)
-    except KeyboardInterrupt:
-        os.killpg(child.pid, signal.SIGINT)
-        os.wait4(child.pid, 0)
-        child.returncode = -signal.SIGINT
-        raise

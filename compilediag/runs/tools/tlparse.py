@@ -28,16 +28,16 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from compilediag.readers.lines import map_json, parse_object, split_lines
-from compilediag.readers.storage import is_uri, open_stream
+from compilediag.readers.storage import open_stream
 from compilediag.runs.run_directory import ARTIFACTS, REPORTS, TRACES
 from compilediag_harness.redaction.redactor import Redactor
 
 PROGRAM = "tlparse"
 INDEX = "index.html"
-MAX_BYTES = 2 << 30
-"""A larger report is removed."""
 TIME_S = 120.0
 """For all reports of one run."""
+CHILD_TIME_S = 60.0
+"""For one of them. Its memory and the size of the report follow from `MAX_LOG_BYTES`."""
 MIN_TIME_S = 1.0
 _PREFIX = ".tlparse-"
 
@@ -84,7 +84,7 @@ def link_reports(logs: Sequence[str], run_dir: str, known: Sequence[str]) -> Lin
             notes.append(f"tlparse's report: {os.path.join(made[0], INDEX)}{more}")
         linked = [
             {
-                "trace": report.log if is_uri(report.log) else os.path.relpath(report.log, run_dir),
+                "trace": os.path.relpath(report.log, run_dir),
                 "report": report.folder and os.path.relpath(report.folder, run_dir),
                 "problem": report.problem,
                 "records_left_out": report.left_out,
@@ -108,14 +108,11 @@ def make_reports(
     logs: Iterable[str],
     into: str,
     known: Sequence[str] = (),
-    limits: Limits | None = None,
     program: str | None = None,
 ) -> list[Report]:
-    """Make a report of each log, in folders "1", "2"... of `into`, which is made. `limits` are of
-    each child, all of them together also have `TIME_S`; `program` is the installed one by default.
-    """
+    """Make a report of each log, in folders "1", "2"... of `into`, which is made; `program` is the
+    installed one by default."""
     program = program or find_tlparse()
-    limits = limits or Limits()
     until = time.monotonic() + TIME_S
     reports: list[Report] = []
     for number, log in enumerate(logs, 1):
@@ -126,13 +123,12 @@ def make_reports(
             why = f"the {TIME_S:g} s for reports were used up before it"
             reports.append(Report(log, None, why))
         else:
-            within = limits._replace(time_s=min(limits.time_s, left_s))
             folder = os.path.join(into, str(number))
             try:
                 # An unfinished report goes with the folder that it is made in.
                 os.makedirs(into, exist_ok=True)
                 with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=into) as work:
-                    reports.append(_make_report(program, log, folder, work, known, within))
+                    reports.append(_make_report(program, log, folder, work, known, left_s))
             except TooLarge as error:
                 reports.append(Report(log, None, f"no report is made of the log: {error}"))
             except OSError as error:
@@ -142,7 +138,7 @@ def make_reports(
 
 
 def _make_report(
-    program: str, log: str, folder: str, work: str, known: Sequence[str], limits: Limits
+    program: str, log: str, folder: str, work: str, known: Sequence[str], left_s: float
 ) -> Report:
     stream = open_stream(log)
     copy, output = os.path.join(work, "torch_trace.log"), os.path.join(work, "report")
@@ -152,41 +148,19 @@ def _make_report(
         why = stream.problem or "it holds no record of torch's"
         return Report(log, None, f"no report is made of the log: {why}")
     command = [program, copy, "-o", output, "--no-browser"]
-    ended = run_with_limits(command, work, limits, {"BROWSER": "true", "RUST_BACKTRACE": "0"})
+    ended = run_alone(command, work, min(CHILD_TIME_S, left_s))
     if ended.problem is not None:
         last = f": {ended.output_tail.splitlines()[-1][:300]}" if ended.output_tail else ""
         return Report(log, None, f"tlparse made no report: {ended.problem}{last}")
     index = os.path.join(output, INDEX)
     if os.path.islink(index) or not os.path.isfile(index):
         return Report(log, None, f"tlparse made no report: there is no {INDEX}")
-    size = 0
-    for above, _, names in os.walk(output):
-        for name in names:
-            with contextlib.suppress(OSError):
-                size += os.lstat(os.path.join(above, name)).st_size
-    if size > MAX_BYTES:
-        return Report(log, None, f"tlparse's report is larger than {MAX_BYTES >> 30} GiB")
     os.rename(output, folder)  # fails where something is there
-    return Report(log, folder, None, sum(copied.left_out.values()))
+    return Report(log, folder, None, copied.left_out.total())
 
 
 TAIL_BYTES = 2000
-_WITH_LIMITS = """
-for limit in "-c 0" "-v $1" "-f $2"; do ulimit $limit 2>/dev/null; done
-shift 2
-exec "$@"
-"""
-"""A limit that is lower already stays. The program starts with its limits: set from outside, they
-may come after it has written; and nothing of ours may run between fork and exec."""
 _PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR")
-
-
-class Limits(NamedTuple):
-    """Limits of a child, which is ended when it uses more."""
-
-    time_s: float = 60.0
-    memory_bytes: int = 4 << 30
-    file_bytes: int = 512 << 20
 
 
 class ChildEnded(NamedTuple):
@@ -198,23 +172,18 @@ class ChildEnded(NamedTuple):
     """The end of what it printed."""
 
 
-def run_with_limits(
-    command: Sequence[str], folder: str, limits: Limits, environment: Mapping[str, str]
-) -> ChildEnded:
-    """Runs a command in a folder, with no input, and waits for its end.
+def run_alone(command: Sequence[str], folder: str, time_s: float) -> ChildEnded:
+    """Runs a command in a folder, with no input and few variables of ours, and waits for its end.
 
-    Its environment is `environment` and few variables of ours. Processes that it leaves are killed.
+    Processes that it leaves are killed.
     """
     passed_on = {name: value for name, value in os.environ.items() if name in _PASSED_ON}
-    kib, blocks = limits.memory_bytes // 1024, limits.file_bytes // 512
-    if shutil.which(command[0]) is None:
-        return ChildEnded("it cannot be started: there is no such program", "")
     with tempfile.TemporaryFile() as printed:
         try:
             child = subprocess.Popen(
-                ["/bin/sh", "-c", _WITH_LIMITS, "sh", str(kib), str(blocks), *command],
+                command,
                 cwd=folder,
-                env={**passed_on, **environment},
+                env={**passed_on, "BROWSER": "true", "RUST_BACKTRACE": "0"},
                 stdin=subprocess.DEVNULL,
                 stdout=printed,
                 stderr=printed,
@@ -224,10 +193,10 @@ def run_with_limits(
             return ChildEnded(f"it cannot be started: {error.strerror or error}", "")
         problem = None
         try:
-            if code := child.wait(limits.time_s):
+            if code := child.wait(time_s):
                 problem = describe_exit_code(code)
         except subprocess.TimeoutExpired:
-            problem = f"it took longer than {limits.time_s:g} s"
+            problem = f"it took longer than {time_s:g} s"
         finally:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.pid, signal.SIGKILL)

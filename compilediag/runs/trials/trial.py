@@ -138,7 +138,7 @@ def run_trial(
         {**program.variables, VARIABLE: write_plan(plan, f"{folder}.plan.json")},
         caches=caches,
         timeout_s=timeout_s,
-        live=None,
+        live=False,
         quiet=True,
         telemetry=None,
         output_file=output,
@@ -221,7 +221,7 @@ def run_first_trial(
         provide_caches("kept" if keep_caches else "empty") as new,
     ):
         output = os.path.join(folder, OUTPUT)
-        outcome = make_run(replace(options, live=None, quiet=True, output_file=output), new)
+        outcome = make_run(replace(options, live=False, quiet=True, output_file=output), new)
         trials = os.path.join(outcome.run_dir, below)
         os.makedirs(trials, exist_ok=True)
         output_path = shutil.move(output, os.path.join(trials, f"00-as-it-is.{OUTPUT}"))
