@@ -128,11 +128,11 @@ class RecordingPlan:
     boundaries: tuple[Location, ...] = ()
     """Functions of the program that are called again in place of the compiled calls inside them."""
     lines: tuple[WatchedLines, ...] = ()
-    repeats: bool = False
-    """Whether calls are made again as they were alone: eager twice, in float64, and compiled."""
     hides_hash_seed: bool = False
     """Whether PYTHONHASHSEED is taken out of the environment that the program sees: it was set for
     the recording alone."""
+    repeats: bool = False
+    """Whether calls are made again as they were alone: eager twice, in float64, and compiled."""
 
 
 @dataclass(frozen=True, slots=True)
