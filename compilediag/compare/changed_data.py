@@ -1,16 +1,22 @@
-"""Other differences of two runs: the data and settings that a fix changed.
+"""Other differences of two runs: the data and settings that a fix changed, and keys of caches.
 
 Padding, dropping the last batch, other sizes or `dynamic=` change the work of a run on purpose.
-Counts and causes of such runs can be compared; what is measured of other work cannot.
+Counts and causes of such runs can be compared; what is measured of other work cannot. Lookups of
+caches are paired by function, compile, cache and order; where torch does not record of what a key
+is made, nothing is named.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct
 
+from compilediag.diagnosis.figures.key_difference import KeyChange, find_key_changes
+from compilediag.receipt.finding_keys import normalize_file, normalize_function
+from compilediag.receipt.schema.caches import CacheLookupRecord
 from compilediag.receipt.schema.receipt import Receipt
 
 OPTION = "--changed-data"
@@ -69,3 +75,62 @@ def find_work_changes(before: Receipt, after: Receipt) -> tuple[FieldChange, ...
         for name, old, new in pairs
         if old is not None and new is not None and old != new
     )
+
+
+class CacheKeyChange(Struct, frozen=True):
+    """Components in which keys differ, and the compiles that missed with them."""
+
+    changes: tuple[KeyChange, ...]
+    cache: str
+    compile_ids: tuple[str, ...]
+    functions: tuple[str, ...]
+
+
+def find_changed_cache_keys(before: Receipt, after: Receipt) -> tuple[CacheKeyChange, ...]:
+    """Find misses of `after` by what their keys differ in, the most frequent first."""
+    left, right = _map_lookups(before), _map_lookups(after)
+    by_names: dict[
+        tuple[str, tuple[str, ...]], list[tuple[CacheLookupRecord, tuple[KeyChange, ...]]]
+    ]
+    by_names = {}
+    for key, (lookup, components) in right.items():
+        if lookup.outcome != "miss" or key not in left or left[key][0].key == lookup.key:
+            continue
+        if changes := find_key_changes(left[key][1], components):
+            names = tuple(change.name for change in changes)
+            by_names.setdefault((lookup.cache, names), []).append((lookup, changes))
+    groups = sorted(by_names.items(), key=lambda group: -len(group[1]))
+    return tuple(
+        CacheKeyChange(
+            misses[0][1],
+            cache,
+            tuple(lookup.compile_id for lookup, _ in misses),
+            tuple(
+                dict.fromkeys(
+                    lookup.frame.function for lookup, _ in misses if lookup.frame is not None
+                )
+            ),
+        )
+        for (cache, _), misses in groups
+    )
+
+
+def _map_lookups(receipt: Receipt) -> dict[object, tuple[CacheLookupRecord, Mapping[str, str]]]:
+    """Map lookups, with all components of their keys, by what they belong to in any run."""
+    section = receipt.caches
+    if section is None:
+        return {}
+    shared = {use.cache: use.components for use in section.caches}
+    lookups: dict[object, tuple[CacheLookupRecord, Mapping[str, str]]] = {}
+    met: Counter[object] = Counter()
+    for lookup in section.lookups:
+        if lookup.components_left_out:
+            continue  # what is missing of a part is no difference
+        frame = lookup.frame
+        place = None
+        if frame is not None:
+            place = (normalize_file(frame.file), normalize_function(frame.function))
+        at = (lookup.cache, lookup.process, lookup.epoch, lookup.compile_id, place)
+        met[at] += 1
+        lookups[(at, met[at])] = (lookup, {**shared.get(lookup.cache, {}), **lookup.components})
+    return lookups

@@ -5,28 +5,36 @@ Pure."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from compilediag.compare.changed_data import (
     OPTION,
+    CacheKeyChange,
     ChangedData,
     FieldChange,
     build_changed_data,
+    find_changed_cache_keys,
     find_work_changes,
 )
 from compilediag.compare.changes import (
     CountChange,
     KnownChange,
+    Place,
+    Relocated,
     RunChanges,
     find_changes,
+    format_place,
+    relocate,
 )
-from compilediag.compare.keys import CHANGED_BY_FIXES, BreakKey, CauseKey
+from compilediag.compare.keys import CHANGED_BY_FIXES, BreakKey, CauseKey, list_configuration_fields
 from compilediag.compare.run_baseline import RunBaseline, build_run_baseline
 from compilediag.errors import ConfigurationsNotComparable
 from compilediag.json_document import Document
+from compilediag.receipt.file import ADDED_TO_CONFIGURATION, parse_version
 from compilediag.receipt.finding_keys import normalize_file, normalize_function
 from compilediag.receipt.schema.compiles import FindingRecord, UserCallRecord
 from compilediag.receipt.schema.receipt import Receipt
@@ -141,7 +149,13 @@ class Comparison(Struct, frozen=True):
     numbers: tuple[NumberChange, ...] = ()
     #: Configurations of tracked runs that differ: their measurements are not compared.
     tracked_configurations: tuple[FieldChange, ...] = field(default=(), name="tracked_lanes")
+    #: The same keys elsewhere, by place: "forward of model.py".
+    moves: tuple[FieldChange, ...] = ()
+    #: Fields of the configuration that the version of the older receipt did not have.
+    configuration_not_recorded: tuple[FieldChange, ...] = field(default=(), name="lane_not_told")
     command: tuple[FieldChange, ...] = ()  #: Arguments and environment variables that differ.
+    #: Lookups of compile caches that missed, whose keys are not those of the earlier run.
+    cache_keys: tuple[CacheKeyChange, ...] = ()
     changed_data: ChangedData | None = None  #: What was accepted as changed on purpose, if any.
 
     @property
@@ -171,16 +185,19 @@ def compare(before: Receipt, after: Receipt, *, other_data: bool = False) -> Com
         ConfigurationsNotComparable: they differ in a field of the configuration, or in the work
             that was done; the message names it.
     """
-    different = _diff_fields(before.header.configuration, after.header.configuration, "lane")
+    different, not_recorded = _diff_configurations(before, after)
     _refuse_other_configurations(different, other_data=other_data)
     data = build_changed_data(before, after, different) if other_data else None
     if data is None:
         _refuse_other_work(before, after)
     same_work = data is None or data.same_work
     runs = build_run_baseline(before), build_run_baseline(after)
+    relocated = relocate(runs[0].baseline, runs[1].baseline)
+    runs = _apply_moves(runs[0], relocated), runs[1]
     changes = find_changes(runs[0].baseline, runs[1].baseline)
     causes = [(diff.kind, _build_cause(runs, key, diff)) for key, diff in changes.causes.items()]
     breaks = [(diff.kind, _build_break(runs, key, diff)) for key, diff in changes.breaks.items()]
+    back = {now: was for was, now in relocated.places.items()}
     return Comparison(
         before_id=before.receipt_id,
         after_id=after.receipt_id,
@@ -194,8 +211,13 @@ def compare(before: Receipt, after: Receipt, *, other_data: bool = False) -> Com
         breaks_gone=tuple(site for kind, site in breaks if kind == "gone"),
         breaks_same=tuple(site for kind, site in breaks if kind not in ("new", "gone")),
         frames=tuple(_diff_frames(*runs, changes)),
-        findings_new=_list_new(before, after),
-        findings_gone=_list_new(after, before),
+        findings_new=_list_new(before, after, relocated.places),
+        findings_gone=_list_new(after, before, back),
+        configuration_not_recorded=not_recorded,
+        moves=tuple(
+            FieldChange(move.group, format_place(move.before), format_place(move.after))
+            for move in relocated.moves
+        ),
         environment=_diff_fields(before.environment, after.environment, "environment"),
         provenance=_diff_fields(before.header.provenance, after.header.provenance, "provenance"),
         checks=_diff_fields(before.checks, after.checks, "checks"),
@@ -207,6 +229,7 @@ def compare(before: Receipt, after: Receipt, *, other_data: bool = False) -> Com
             for diff in _diff_fields(old.config, new.config, f"tracked.{name}")
         ),
         command=tuple(_diff_commands(before, after)),
+        cache_keys=find_changed_cache_keys(before, after),
         changed_data=data,
     )
 
@@ -223,6 +246,17 @@ def _refuse_other_work(before: Receipt, after: Receipt) -> None:
         )
 
 
+def _apply_moves(run: RunBaseline, relocated: Relocated) -> RunBaseline:
+    now = {move.before: move.after for move in relocated.moves}
+    return replace(
+        run,
+        baseline=relocated.baseline,
+        causes={now.get(key, key): records for key, records in run.causes.items()},
+        breaks={now.get(key, key): records for key, records in run.breaks.items()},
+        frames={now.get(key, key): records for key, records in run.frames.items()},
+    )
+
+
 def _diff_timings(before: Receipt, after: Receipt, *, same_work: bool) -> Iterable[TimingChange]:
     for name, path in _SECONDS.items():
         comparable = same_work or path.startswith("compile.")
@@ -234,6 +268,24 @@ def _diff_timings(before: Receipt, after: Receipt, *, same_work: bool) -> Iterab
             was, now = old.by_phase.get(name, 0.0), new.by_phase.get(name, 0.0)
             if abs(now - was) >= PHASE_CHANGE_S:
                 yield TimingChange(f"compile: {name}", was, now)
+
+
+def _diff_configurations(
+    before: Receipt, after: Receipt
+) -> tuple[tuple[FieldChange, ...], tuple[FieldChange, ...]]:
+    """Compare fields: those that differ (one that a receipt lacks differs as well), and those that
+    the older version lacked: old receipts stay comparable when there are more fields."""
+    changes = _diff_fields(before.header.configuration, after.header.configuration, "lane")
+    old = min(before, after, key=lambda receipt: parse_version(receipt.schema_version) or (0, 0))
+    if not changes or before.schema_version == after.schema_version:
+        return changes, ()
+    fields, written = list_configuration_fields(old), parse_version(old.schema_version) or (0, 0)
+    later = {path for path, since in ADDED_TO_CONFIGURATION.items() if since > written}
+    absent = {f"lane.{path}" for path in later if fields.get(path) is None}
+    return (
+        tuple(change for change in changes if change.path not in absent),
+        tuple(change for change in changes if change.path in absent),
+    )
 
 
 def _refuse_other_configurations(different: Sequence[FieldChange], *, other_data: bool) -> None:
@@ -322,14 +374,15 @@ def _diff_frames(
             )
 
 
-def _list_new(before: Receipt, after: Receipt) -> tuple[str, ...]:
-    """List findings of the later receipt that the earlier one has less often, in their order."""
-    left = Counter(map(_get_finding_key, before.findings))
+def _list_new(before: Receipt, after: Receipt, places: Mapping[Place, Place]) -> tuple[str, ...]:
+    """List findings of the later receipt that the earlier one has less often, in their order;
+    `places`: where those of the earlier one are in the later."""
+    left = Counter(_get_finding_key(finding, places) for finding in before.findings)
     # A part that is a finding now, or that became part of one, is neither new nor gone.
     left.update((part.rule, part.variable) for finding in before.findings for part in finding.parts)
     names: list[str] = []
     for finding in after.findings:
-        key = _get_finding_key(finding)
+        key = _get_finding_key(finding, {})
         left[key] -= 1
         if left[key] < 0:
             where = finding.location
@@ -338,11 +391,11 @@ def _list_new(before: Receipt, after: Receipt) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _get_finding_key(finding: FindingRecord) -> tuple[str, ...]:
+def _get_finding_key(finding: FindingRecord, places: Mapping[Place, Place]) -> tuple[str, ...]:
     if finding.variable or finding.location is None:
         return finding.rule, finding.variable or ""
-    place = finding.location
-    return finding.rule, normalize_file(place.file), normalize_function(place.function)
+    place = normalize_file(finding.location.file), normalize_function(finding.location.function)
+    return (finding.rule, *places.get(place, place))
 
 
 def _diff_numbers(before: Receipt, after: Receipt, *, comparable: bool) -> tuple[NumberChange, ...]:

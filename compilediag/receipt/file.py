@@ -24,6 +24,9 @@ from compilediag_harness.base import atomic_write
 LARGEST_BYTES = 64 * 1024 * 1024  #: A larger file is not read: no receipt of ours comes near.
 STALE_S = 3600.0  #: A temporary file this old was left by a writer that was killed.
 MAX_DIGITS = 6  #: Of a part of a version.
+ADDED_TO_CONFIGURATION: dict[str, tuple[int, int]] = {}
+"""Fields of the configuration that came after 1.0, by path ("numerics_flags.mode"), with the
+version that brought each: receipts before it have no value of it."""
 
 
 def encode_receipt(receipt: Receipt) -> bytes:

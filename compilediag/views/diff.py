@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from compilediag.compare.changed_data import OPTION, ChangedData, FieldChange
+from compilediag.compare.changed_data import OPTION, CacheKeyChange, ChangedData, FieldChange
 from compilediag.compare.diff import BreakChange, CauseChange, Comparison, FrameChange
+from compilediag.diagnosis.figures.key_difference import describe_changes
 from compilediag.receipt.finding_keys import normalize_file
 from compilediag.receipt.user_line import is_foreign
 from compilediag.views.document import Code, Listing, Overview, Section, Table
-from compilediag.views.format import format_metric, format_seconds
+from compilediag.views.format import format_metric, format_seconds, pluralize
 from compilediag.views.place import format_call
 from compilediag.views.style import RenderOptions
 
@@ -32,7 +33,7 @@ def show_comparison(diff: Comparison, options: RenderOptions) -> Overview:
         rows.append((Code(name), str(count.before), str(count.after), change))
         if count.change:
             parts.append(f"{name} {count.before} {options.arrow} {count.after}")
-    beside = (*diff.provenance, *diff.environment, *diff.tracked_configurations)
+    beside = (*diff.moves, *diff.provenance, *diff.environment, *diff.tracked_configurations)
     others = "nothing changed"
     if diff.changed:
         others = "other things changed"
@@ -121,12 +122,19 @@ def _build_listings(diff: Comparison, options: RenderOptions) -> list[Listing]:
         ("graph breaks that are new", diff.breaks_new, _describe_break),
         ("graph breaks that are gone", diff.breaks_gone, _describe_break),
         ("frames", diff.frames, _describe_frame),
+        ("moved, and the same otherwise", diff.moves, _describe_move),
         ("findings that are new", diff.findings_new, _format_title),
         ("findings that are gone", diff.findings_gone, _format_title),
         ("checks", diff.checks, _describe_field),
         ("environment", diff.environment, _describe_field),
         ("command line and variables", diff.command, _describe_field),
         ("tracked runs of other configurations", diff.tracked_configurations, _describe_field),
+        ("keys of compile caches (CD612)", diff.cache_keys, _describe_cache_key),
+        (
+            "configuration, not in the older receipt",
+            diff.configuration_not_recorded,
+            _describe_field,
+        ),
         ("code", diff.provenance, _describe_field),
     ]
     return [
@@ -179,6 +187,24 @@ def _describe_frame(frame: FrameChange, options: RenderOptions) -> str:
     if frame.eager_before != frame.eager_after:
         sentence += ", runs eager now" if frame.eager_after else ", no longer runs eager"
     return f"{where}: {sentence}"
+
+
+def _describe_move(move: FieldChange, options: RenderOptions) -> str:
+    return f"{options.clean(move.path)}: {options.format_change(move.before, move.after, 120)}"
+
+
+def _describe_cache_key(change: CacheKeyChange, options: RenderOptions) -> str:
+    named = ", ".join(options.clean(name, 60) for name in change.functions[:3]) or "a graph"
+    sentence = (
+        f"{change.cache} missed for {pluralize(len(change.compile_ids), 'compile')} ({named}): "
+        f"the key differs in {options.clean(describe_changes(change.changes), 300)}"
+    )
+    first = change.changes[0]
+    if first.before is None and first.after is None:
+        return sentence
+    sides = first.before or "nothing", first.after or "nothing"
+    name = options.clean(first.name, 80)
+    return f"{sentence}{options.dot}{name}: {options.format_change(*sides, 80)}"
 
 
 def _describe_field(field: FieldChange, options: RenderOptions) -> str:

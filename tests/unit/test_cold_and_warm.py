@@ -2,8 +2,10 @@
 
 from dataclasses import replace
 
+from built_receipt import built, compiled, ended, started, torch_seen
 from timelines import FILE, WHERE, attempt, timeline
 
+from compilediag.compare.changed_data import find_changed_cache_keys
 from compilediag.compare.cold_and_warm import ColdAndWarm, conclude, find_changing_keys
 from compilediag.diagnosis.figures.key_difference import (
     KeyChange,
@@ -12,6 +14,7 @@ from compilediag.diagnosis.figures.key_difference import (
     find_key_changes,
 )
 from compilediag.diagnosis.findings import make_place
+from compilediag.receipt.schema.receipt import Receipt
 from compilediag.timeline.compiles import ProcessCaches
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import CacheFolderRead, CacheLookedUp, CacheWritten, Location
@@ -136,3 +139,18 @@ def test_components_in_words() -> None:
         "the index of the device and the setting torch._inductor.config.max_autotune"
     )
     assert find_key_changes({}, after) == ()
+
+
+def test_diff_names_what_keys_differ_in() -> None:
+    """Only of misses with another key."""
+
+    def of(key: str, components: dict[str, str], outcome: str = "miss") -> Receipt:
+        lookup = looked_up(outcome, key, components=tuple(components.items()))
+        return built([started(), torch_seen(), lookup, compiled("0/0", 2.0, 0, 1.0), ended()])
+
+    before = of("k1", GRAPH)
+    (change,) = find_changed_cache_keys(before, of("k2", OTHER_GRAPH))
+    assert [item.name for item in change.changes] == ["gm"]
+    assert (change.functions, change.compile_ids) == (("forward",), ("0/0",))
+    assert not find_changed_cache_keys(before, of("k1", GRAPH))
+    assert not find_changed_cache_keys(before, of("k2", OTHER_GRAPH, "hit"))

@@ -8,12 +8,17 @@ from typing import Any
 
 import msgspec
 import pytest
+from gate_receipts import branch, first, place
+from gate_receipts import receipt as made
 from screens import comparison_screen
+from timelines import attempt, false_guard, recompile
 
 from compilediag.compare.diff import Comparison, FieldChange, compare
 from compilediag.compare.keys import COUNTS
 from compilediag.errors import ConfigurationsNotComparable
+from compilediag.receipt import file
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.timeline.timeline import Compile
 from compilediag.views.diff import show_comparison
 from compilediag.views.markdown import render_overview
 from compilediag.views.style import RenderOptions
@@ -152,6 +157,34 @@ def test_a_frame_that_now_runs_eager() -> None:
     eager = receipt(lambda raw: raw["compile"]["frames_detail"][0].update(ran_eager=True))
     (found,) = compare(receipt(), eager).frames
     assert (found.eager_before, found.eager_after, found.before, found.after) == (False, True, 4, 4)
+
+
+def older(raw: dict[str, Any]) -> None:
+    """A receipt of a version that knew less of the lane."""
+    raw["schema_version"] = "0.9"
+    raw["header"]["lane"]["numerics_flags"]["matmul_precision"] = None
+
+
+def test_a_field_that_an_older_version_lacks_does_not_separate_lanes(monkeypatch) -> None:
+    """When the lane learns to tell a flag, receipts from before stay comparable, and it is said
+    which flag they do not tell."""
+    flag = receipt(
+        lambda raw: raw["header"]["lane"]["numerics_flags"].update(matmul_precision="high")
+    )
+    path = "numerics_flags.matmul_precision"
+    monkeypatch.setitem(file.ADDED_TO_CONFIGURATION, path, (1, 0))
+    found = compare(receipt(older), flag)
+    assert found.configuration_not_recorded == (FieldChange(f"lane.{path}", None, "high"),)
+    assert not compare(flag, flag).configuration_not_recorded
+    with pytest.raises(ConfigurationsNotComparable, match="matmul_precision"):
+        compare(receipt(), flag)
+
+    def other(raw: dict[str, Any]) -> None:
+        older(raw)
+        raw["header"]["lane"]["name"] = "other"
+
+    with pytest.raises(ConfigurationsNotComparable, match=r"lane\.name"):
+        compare(receipt(other), flag)
 
 
 def tracked(name: str = "eval/copy", **changes: Any) -> dict[str, Any]:
@@ -308,3 +341,29 @@ def test_the_first_line_names_what_was_accepted() -> None:
     assert "**not comparable: the runs did other work**" in drawn
     same = comparison_screen(compare(given(), given(), other_data=True), RenderOptions(width=300))
     assert same.startswith("changed data (--changed-data): the same work of Model.forward; counts,")
+
+
+def recompiled(function: str, frame: int = 0) -> tuple[Compile, Compile]:
+    """A frame with one recompile that is blamed on the frame."""
+    where = place(function)
+    cause = recompile(f"{frame}/1", where=where, guards=[false_guard(user=None)])
+    again = attempt(f"{frame}/1", kind="recompile", step=1, where=where, cause=cause)
+    return attempt(f"{frame}/0", where=where), again
+
+
+def in_frame(function: str, *, inlined: str | None = None) -> Receipt:
+    """Such a frame, and a break in what it inlines."""
+    return made(*recompiled(function), breaks=[branch(function=inlined or function)])
+
+
+def test_a_cause_survives_a_padded_wrapper() -> None:
+    """What pads and calls the function is the frame now; its own lines stay its own."""
+    found = compare(in_frame("step"), in_frame("padded_step", inlined="step"))
+    assert (found.causes_new, found.causes_gone, found.breaks_new, found.breaks_gone) == ((),) * 4
+    assert [(item.function, item.after) for item in found.frames] == [
+        ("step", 0),
+        ("padded_step", 2),
+    ]
+    other = compare(in_frame("step"), made(first("step"), *recompiled("other", 1)))
+    assert [item.key.function for item in other.causes_gone] == ["step"]
+    assert [item.key.function for item in other.causes_new] == ["other"]

@@ -14,8 +14,11 @@ from msgspec.structs import replace
 
 from compilediag.compare.changes import (
     CountChange,
+    Relocated,
     RunChanges,
     find_changes,
+    format_place,
+    relocate,
 )
 from compilediag.compare.gate.inconclusive import (
     CodeComparison,
@@ -51,7 +54,7 @@ from compilediag.compare.run_baseline import (
 from compilediag.receipt.proofs import explain_missing_proof
 from compilediag.receipt.schema.receipt import Receipt
 
-_NAMED, _REASON_CHARS = 10, 200
+_NAMED, _MAX_MOVES, _REASON_CHARS = 10, 5, 200
 
 
 Differences = tuple[Sequence[Issue], Sequence[Issue], Sequence[Issue], Sequence[str]]
@@ -63,6 +66,8 @@ def compare_with_baseline(
 ) -> Differences:
     """Compare a run with a baseline key by key. `run` is what is judged; `whole` is everything that
     happened, which decides what is gone."""
+    relocated = relocate(baseline, whole.baseline)
+    baseline = relocated.baseline
     changes = find_changes(baseline, run.baseline)
     # Causes, breaks and fallbacks of the run: those that fail, and those that are allowed.
     worse: list[Issue] = []
@@ -84,7 +89,7 @@ def compare_with_baseline(
     ]
     frames, more_frames = _find_grown_frames(run, changes)
     names = ", ".join(dict.fromkeys(f"{frame.function}" for frame in frames))
-    notices: list[str] = []
+    notices = [*_describe_moves(relocated)]
     if frames and not more_frames:
         # A function that was renamed or moved is no regression.
         notices.append(f"compiled where the baseline has other frames, and no more in all: {names}")
@@ -110,6 +115,20 @@ def compare_with_baseline(
         grown, shrunk = _compare_counts(changes.counts, worse, better, more_frames=more_frames)
         worse, better = [*worse, *grown], [*better, *shrunk]
     return worse, better, known, notices
+
+
+def _describe_moves(relocated: Relocated) -> Iterable[str]:
+    """Describe what is allowed where it is now, because it was allowed where it was."""
+    named = [
+        (describe_entry(entry), move)
+        for entry in relocated.baseline.allowed
+        for move in relocated.moves
+        if move.after == entry.key and move.group != "frames"
+    ]
+    for text, move in named[:_MAX_MOVES]:
+        yield f"moved from {format_place(move.before)}, and known there: {text}"
+    if (more := len(named) - _MAX_MOVES) > 0:
+        yield f"{pluralize(more, 'more item')} moved, and known where they were"
 
 
 def _is_judged(file: str | None, run: RunBaseline) -> bool:
@@ -186,7 +205,7 @@ def list_enlarged(before: ConfigBaseline | None, now: ConfigBaseline, base: str)
         return (
             f"this change adds the configuration {now.name!r}: the baseline of {base} lacks it",
         )
-    changes = find_changes(before, now)
+    changes = find_changes(relocate(before, now).baseline, now)
     sentences: list[str] = []
     for change in changes.allowed.values():
         entry: Allowed | None = change.after
@@ -377,6 +396,7 @@ def record_baseline(
     yet, `reasons` for what has a name in its description."""
     now = build_run_baseline(receipt, configuration).baseline
     old = baseline if baseline is not None else ConfigBaseline(now.name, {}, {})
+    old = relocate(old, now).baseline
     new = replace(
         now,
         causes=_merge(now.causes, old.causes, reason, reasons),
