@@ -175,6 +175,8 @@ class CompileCollector:
         self.rows = 0
         self.phases_seen = False
         """Whether torch's timing reaches `phases`."""
+        self._specialized: dict[str, list[str]] = {}
+        """Floats that became constants in compiles in progress, by compile id."""
         self._own_s: dict[str, float] = {}
         """Our own seconds inside a compile in progress, by compile id; taken out of its cost."""
 
@@ -200,12 +202,17 @@ class CompileCollector:
             self._sizes.report_attempt(str(getattr(metrics, "compile_id", None) or ""))
             session.emit(self._build_event(metrics))
 
+    def record_specialized(self, compile_id: str, source: str) -> None:
+        """torch traces a frame again with a float as a constant; never raises."""
+        with self._session.catch_faults("float made constant"):
+            self._specialized.setdefault(compile_id, []).append(clip(source, 512))
+
     def record_reset(self) -> None:
         """`torch._dynamo.reset()`: ids start again."""
         # Invariant: a compile id is unique within an epoch only.
         session = self._session
         session.epoch += 1
-        for by_id in (self._called_from, self._own_s):
+        for by_id in (self._called_from, self._own_s, self._specialized):
             by_id.clear()
         session.emit_in_step(DynamoReset, session.epoch)
 
@@ -254,6 +261,7 @@ class CompileCollector:
             fail_type=row.get_text("fail_type"),
             fail_reason=row.get_text("fail_reason"),
             restart_reasons=tuple(sorted(clip(str(restart)) for restart in restarts)),
+            restarted_for=tuple(self._specialized.pop(compile_id, ())),
             limit=torch_compiles.get_recompile_limit(),
             guard_eval_us=row.get("guard_latency_us"),
             cache_hits=count_cache_outcomes(row.get, "hit"),

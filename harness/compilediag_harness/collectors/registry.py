@@ -125,6 +125,7 @@ class CollectorSet:
             (CONVERT_FRAME, partial(torch_logs.watch_failed_frames, safe(logs.record_failure))),
             (CONVERT_FRAME, partial(torch_logs.watch_skipped_frames, safe(logs.record_skip))),
             (CONVERT_FRAME, partial(torch_logs.watch_recompile_limit, safe(logs.record_limit))),
+            (SYMBOLIC_CONVERT, partial(torch_compiles.watch_floats, compiles.record_specialized)),
             (SYMBOLIC_CONVERT, partial(torch_graphs.watch_draws, self._lost_effects.record)),
             (
                 torch_graphs.OUTPUT_GRAPH,

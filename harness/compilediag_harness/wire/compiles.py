@@ -180,6 +180,8 @@ class Compiled(AttemptEvent):
     Together they are `seconds`, but for what torch does not time."""
     restarted_s: float | None = None
     """Of `seconds`: Dynamo's attempts that it began again. None where torch did not tell."""
+    restarted_for: tuple[str, ...] = ()
+    """Sources of what it no longer takes for a symbolic float."""
     blocks: RepeatedBlocks | None = None
     """The largest group of equal blocks in a module that the frame has as a variable; None where
     there is none, or it was not looked for: in a short compile, and in a trace."""
