@@ -24,6 +24,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+GONE: Mapping[str, str] = {
+    "--ab": "hyperfine times two commands, `measure against-eager` what compiling gives",
+    "--rounds": "it was for --ab",
+    "--bisect-numerics": "CD651 names the calls whose numbers differ",
+    "--profile-on-signal": "use torch.profiler in the program",
+    "--experiments": "--otlp and --prometheus-textfile report a run while it goes on",
+    "--indexed": "every call reads the files",
+    "--html": "`trend --all` prints everything, `trend --json` has the figures",
+    "--jobs": "one process reads all ranks",
+    "--cluster": "one process reads all ranks",
+}
+"""Options that some command had, with what there is in their place."""
+
+
 class Command(click.Command):
     """A click command whose options stand below headings; its epilog holds an example. Where some
     are hidden, --help-all shows them too."""
@@ -42,6 +56,15 @@ class Command(click.Command):
                 )
             )
         return [*parameters, help_option]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            instead = GONE.get(error.option_name)
+            if instead is not None:
+                raise click.UsageError(f"{error.option_name} is gone: {instead}", ctx) from error
+            raise
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         shown: dict[str, list[tuple[str, str]]] = {}

@@ -79,6 +79,7 @@ def test_a_receipt_that_cannot_be_used_is_one_sentence(text, command, said, tmp_
         (("stats", "DIR"), (("--by", "configuration"), ("--by", "lane"), ())),
         (("trend", "DIR"), (("--configuration", "gpt-*"), ("--lane", "gpt-*"))),
         (("run",), (("--trace-writes",), ("--witness",))),
+        (("run",), (("--live",), ("--live-lines",))),
         (("run", "--cadence-probe", "x.py"), (("--trace-writes",), ("--witness",))),
     ],
 )
@@ -92,6 +93,22 @@ def test_a_former_spelling_does_the_same(
     did = [(cli.main([name, *spelling, *rest]), capsys.readouterr()) for spelling in spellings]
     assert did == did[:1] * len(spellings)
     assert not re.search("no such|no option", did[0][1].err, re.IGNORECASE)
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (("gate", "--ab", "a", "b"), "--ab is gone: hyperfine times two commands"),
+        (("run", "--experiments", "x.py"), "--experiments is gone: --otlp"),
+        (("stats", "--indexed", "DIR"), "--indexed is gone: every call reads the files"),
+        (("analyze", "--jobs=2", "DIR"), "--jobs is gone: one process reads all ranks"),
+    ],
+)
+def test_a_former_option_says_what_there_is_now(
+    command: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(list(command)) == EXIT_USAGE
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -231,7 +231,7 @@ class RunOptions(TrialOptions):
     )
     json_file: str | None = _rare_option(f"{JSON_FILE_FLAG} FILE", "", check=_check_json_file)
     live: bool = _rare_flag(
-        "--live/--no-live",
+        "--live-lines --live/--no-live",
         "On a terminal, show a line for each recompile.",
         default=True,
         toml=bool,
