@@ -1,5 +1,5 @@
 """The numbers of compiled calls against those of eager: calls that were made again at the end of a
-run, by the program's backend and eager, by the comparison of `certify`; and CD651 where they differ.
+run, by the program's backend and eager, by `certify`'s comparison; and CD651 where they differ.
 
 What rounding explains is measured by the same call in float64. Without that nothing is concluded of
 numbers that differ.
