@@ -1,8 +1,8 @@
-"""The numbers of compiled calls against those of eager, and CD651 where they differ.
+"""The numbers of compiled calls against those of eager: calls that were made again at the end of a
+run, by the program's backend and eager, by `certify`'s comparison; and CD651 where they differ.
 
-Calls are made again at the end of a run, by the program's backend and eager, and compared as
-`certify` compares them. What rounding explains is measured by the same call in float64;
-without that nothing is concluded of numbers that differ.
+What rounding explains is measured by the same call in float64. Without that nothing is concluded of
+numbers that differ.
 """
 
 from __future__ import annotations
