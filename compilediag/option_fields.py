@@ -98,6 +98,25 @@ def receipt_argument() -> Any:
     return argument(required=False, type=click.Path())
 
 
+GONE: Mapping[str, str] = {
+    "--ab": "hyperfine times two commands, `measure against-eager` what compiling gives",
+    "--rounds": "it was for --ab",
+    "--bisect-numerics": "CD651 names the calls whose numbers differ",
+    "--profile-on-signal": "use torch.profiler in the program",
+    "--experiments": "--otlp and --prometheus-textfile report a run while it goes on",
+    "--indexed": "every call reads the files",
+    "--html": "`trend --all` prints everything, `trend --json` has the figures",
+    "--jobs": "one process reads all ranks",
+    "--cluster": "one process reads all ranks",
+}
+"""Options that some command had, with what there is in their place."""
+
+
+def describe_gone(name: str) -> str:
+    """Describe what there is in place of an option of `GONE`."""
+    return f"{name} is gone: {GONE[name]}"
+
+
 _FINDING = re.compile(r"(?:F?(\d{1,6})|CD\d{3}-.+)\Z", re.IGNORECASE | re.DOTALL)
 
 

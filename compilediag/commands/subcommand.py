@@ -13,29 +13,17 @@ import click
 from compilediag.commands.terminal import write
 from compilediag.errors import UsageError
 from compilediag.option_fields import (
+    GONE,
     Given,
     GroupedOption,
     Options,
     collect_options,
+    describe_gone,
     fill_options,
 )
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-GONE: Mapping[str, str] = {
-    "--ab": "hyperfine times two commands, `measure against-eager` what compiling gives",
-    "--rounds": "it was for --ab",
-    "--bisect-numerics": "CD651 names the calls whose numbers differ",
-    "--profile-on-signal": "use torch.profiler in the program",
-    "--experiments": "--otlp and --prometheus-textfile report a run while it goes on",
-    "--indexed": "every call reads the files",
-    "--html": "`trend --all` prints everything, `trend --json` has the figures",
-    "--jobs": "one process reads all ranks",
-    "--cluster": "one process reads all ranks",
-}
-"""Options that some command had, with what there is in their place."""
 
 
 class Command(click.Command):
@@ -61,10 +49,9 @@ class Command(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            instead = GONE.get(error.option_name)
-            if instead is not None:
-                raise click.UsageError(f"{error.option_name} is gone: {instead}", ctx) from error
-            raise
+            if error.option_name not in GONE:
+                raise
+            raise click.UsageError(describe_gone(error.option_name), ctx) from error
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         shown: dict[str, list[tuple[str, str]]] = {}

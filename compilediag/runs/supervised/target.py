@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from compilediag.errors import ReceiptNotFound, UsageError
+from compilediag.option_fields import GONE, describe_gone
 from compilediag.readers.storage import compute_sha256
 from compilediag.receipt.file import read_receipt
 from compilediag.receipt.locate import find_receipt
@@ -84,6 +85,8 @@ def parse_target(words: Sequence[str]) -> Target:
         return Target(kind, (sys.executable, *words), _make_safe_name(name or rest[0]))
     if first == "-":
         return Target("stdin", (sys.executable, "-", *rest), "stdin")
+    if first in GONE:
+        raise UsageError(describe_gone(first))
     if first.startswith("-"):
         raise UsageError(f"there is no option {first}; options of the target come after it")
     if os.path.exists(first):
