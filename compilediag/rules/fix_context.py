@@ -55,11 +55,6 @@ class FixContext:
         return [(before, after) for before, after in seen if before and after]
 
     @property
-    def seen(self) -> list[str]:
-        """Every value that was seen."""
-        return [value for pair in self.values for value in pair]
-
-    @property
     def compiles(self) -> list[CompileEvent]:
         """The compiles that the finding caused."""
         return [

@@ -109,7 +109,10 @@ class Pair:
         vary_s = VARY_S if not self.options.no_vary and stance is None else 0.0
         lines = self.change.watched if new and at is None else ()
         hides = HASH_SEED not in self.program.variables
-        recording = RecordingPlan(self.seed, vary_s, () if at is None else (at,), lines, hides)
+        boundaries = () if at is None else (at,)
+        recording = RecordingPlan(
+            self.seed, vary_s, boundaries=boundaries, lines=lines, hides_hash_seed=hides
+        )
         own = states.plan if new else TrialPlan()
         plan = replace(
             own,
