@@ -94,6 +94,31 @@ def test_attribute_writers_are_methods_and_calls_in_progress_but_not_the_constru
     assert found.function == "Holder.enable"
 
 
+class Regridded(torch.nn.Module):
+    """Its parameter stays, and gets other memory."""
+
+    def __init__(self):
+        super().__init__()
+        self.coef = torch.nn.Parameter(torch.zeros(2, 3))
+
+    def regrid(self, value):
+        """Writes."""
+        self.coef.data = value
+
+
+def test_what_replaces_the_memory_of_a_tensor_is_a_writer():
+    """`coef.data = …`, which gives it other strides or another dtype (KAN's update of its grid);
+    what writes into the memory that is there is none."""
+    holder, other = Regridded(), Regridded()
+    holder.coef.data = torch.zeros(3, 2).T
+    other.coef.data.zero_()
+    names = [place.function for place in writers.find_attribute_writers(holder, "coef", COMPILED)]
+    here = "test_what_replaces_the_memory_of_a_tensor_is_a_writer"
+    assert names == [here, "Regridded.regrid"]
+    (found,) = writers.find_attribute_writers(other, "coef", COMPILED)
+    assert found.function == "Regridded.regrid"
+
+
 def undisclosed(function):
     """A decorator that hides what it wraps."""
 

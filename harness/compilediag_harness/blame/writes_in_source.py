@@ -18,12 +18,14 @@ MUTATORS = frozenset({
     *("append", "extend", "insert", "pop", "popitem", "clear", "update", "setdefault", "remove"),
     *("add", "discard", "sort", "reverse", "appendleft", "extendleft", "popleft"),
 })  # fmt: skip
+_OF_TENSOR = frozenset(("data", "requires_grad"))
+"""Attributes of a tensor with which it becomes another one to a guard, though its name stays."""
 
 
 @cache_by_code
 def find_mutation_line(code: types.CodeType, name: str) -> int | None:
-    """Find the first line in `code` that changes the container in a variable or attribute called
-    `name`: an item stored or deleted, a mutating method called, `+=`."""
+    """Find the first line in `code` that changes the container or tensor in a variable or attribute
+    called `name`: an item stored or deleted, a mutating method called, `+=`, `.data =`."""
     for node in iterate_nodes(code):
         target: ast.expr | None = None
         if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
@@ -32,6 +34,8 @@ def find_mutation_line(code: types.CodeType, name: str) -> int | None:
             target = node.target
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             target = node.func.value if node.func.attr in MUTATORS else None
+        else:
+            target = _find_stored_tensor(node)
         if name in (getattr(target, "id", None), getattr(target, "attr", None)):
             return getattr(target, "lineno", None)
     return None
@@ -39,15 +43,24 @@ def find_mutation_line(code: types.CodeType, name: str) -> int | None:
 
 @cache_by_code
 def list_attribute_stores(code: types.CodeType, attribute: str) -> tuple[tuple[str, int], ...]:
-    """List (dotted base, line) of every `base.attribute = ...` in `code`, as ("model.pos", 12)."""
+    """List (dotted base, line) of every `base.attribute = ...` in `code`, as ("model.pos", 12), and
+    of `base.attribute.data = ...`."""
     stores: list[tuple[str, int]] = []
     for node in iterate_nodes(code) if attribute in code.co_names else ():
-        if not isinstance(node, ast.Attribute) or isinstance(node.ctx, ast.Load):
+        tensor = _find_stored_tensor(node)
+        stored = node if tensor is None else tensor
+        if not isinstance(stored, ast.Attribute) or stored.attr != attribute:
             continue
-        base = get_dotted_name(node.value) if node.attr == attribute else None
-        if base is not None:
-            stores.append((base, node.lineno))
+        base = get_dotted_name(stored.value)
+        if base is not None and (stored is tensor or not isinstance(stored.ctx, ast.Load)):
+            stores.append((base, stored.lineno))
     return tuple(stores)
+
+
+def _find_stored_tensor(node: ast.AST) -> ast.expr | None:
+    """Find the tensor of which an attribute that a guard sees is assigned: `tensor.data = ...`."""
+    is_store = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+    return node.value if is_store and node.attr in _OF_TENSOR else None
 
 
 def get_dotted_name(node: ast.expr) -> str | None:
