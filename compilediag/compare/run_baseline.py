@@ -38,8 +38,24 @@ from compilediag.timeline.ownership import classify_ownership
 
 
 def find_cause_finding(receipt: Receipt, cause: EventCause) -> FindingRecord | None:
-    """Find the finding that a cause names; None where none explains it."""
-    return next((finding for finding in receipt.findings if finding.id == cause.finding), None)
+    """Find the finding that is about a cause: the one it names; in a receipt that names none, that
+    of the same rule and variable, and of the same place if several are. None where none is."""
+    if cause.finding is not None:
+        return next((finding for finding in receipt.findings if finding.id == cause.finding), None)
+    rule = cause.rule or cause.family
+    same = [
+        finding
+        for finding in receipt.findings
+        if finding.variable == cause.variable and rule in (finding.rule, finding.family)
+    ]
+    place = cause.file, cause.function
+    exact = [
+        finding
+        for finding in same
+        if finding.location is not None
+        and (finding.location.file, finding.location.function) == place
+    ]
+    return exact[0] if exact else same[0] if len(same) == 1 else None
 
 
 def find_break_finding(receipt: Receipt, site: GraphBreak) -> FindingRecord | None:
