@@ -100,6 +100,22 @@ class Net(torch.nn.Module):
         return self.drop(self.conv(x)).mean()
 
 
+def test_a_tensor_that_some_calls_lack_is_varied_with_the_others() -> None:
+    """An action that is only given in training (PPO): its batch is that of the observations, and a
+    call with another batch in one of them alone is none that the program makes."""
+
+    def act(x: torch.Tensor, action: torch.Tensor | None = None) -> torch.Tensor:
+        action = x.argmax(1) if action is None else action
+        return x.gather(1, action[:, None])
+
+    compiled = torch.compile(act, backend="eager")
+    calls = [(torch.ones(size, 3), torch.zeros(size, dtype=torch.int64)) for size in (42, 2)]
+    (sizes,) = _watch(compiled, (torch.ones(4, 3),), *calls)
+    assert sizes.dimensions == ("x.shape[0]", "action.shape[0]")
+    assert sizes.spans == ((2, sizes.largest),)
+    assert _is_served(compiled, torch.ones(10, 3), torch.zeros(10, dtype=torch.int64))
+
+
 def test_nothing_is_kept_alive() -> None:
     """A model and a batch that the program drops go, although what their frame serves is known; it
     holds for another model of the class."""

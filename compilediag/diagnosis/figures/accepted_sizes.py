@@ -144,25 +144,46 @@ def _iterate_sizes(
         )
 
 
+_History = tuple[int | None, ...]
+"""The sizes of a dimension in each compile; None where the call had no such tensor."""
+
+
 def _group_dimensions(base: InputsGuarded, seen: Sequence[InputsGuarded]) -> list[_Group]:
-    """Group the dimensions that varied, or whose size is not fixed, by their sizes in each compile;
-    those that varied first."""
-    groups: dict[tuple[tuple[int, ...], int], _Group] = {}
+    """Group the dimensions that varied, or whose size is not fixed, by their sizes in each compile
+    that had both; those that varied first."""
+    groups: list[tuple[_History, int, _Group]] = []
     for tensor in base.tensors:
-        same = [its for event in seen for its in event.tensors if its.source == tensor.source]
-        same = [its for its in same if len(its.shape) == len(tensor.shape)]
         if _change_shape(tensor, tensor.shape) != tensor:
             continue  # one with gaps, of which other sizes have unknown strides
-        histories: list[tuple[int, ...]] = []
+        shapes = [_find_shape(event, tensor) for event in seen]
+        histories: list[_History] = []
         for dim, size in enumerate(tensor.shape):
-            history = tuple(its.shape[dim] for its in same)
+            history = tuple(None if shape is None else shape[dim] for shape in shapes)
             # A tensor has the same size twice: only the first of them is the batch.
-            key = history, dim if size < 2 else histories.count(history)
+            nth = dim if size < 2 else histories.count(history)
             histories.append(history)
             fixed = f"{tensor.source}.size()[{dim}] == {size}" in base.conditions
-            if len({*history}) > 1 or not fixed:
-                groups.setdefault(key, _Group(size, [])).members.append((tensor, dim))
-    return [groups[key] for key in sorted(groups, key=lambda key: len({*key[0]}) == 1)]
+            if len({*history} - {None}) > 1 or not fixed:
+                _add_dimension(groups, history, nth, _Group(size, [(tensor, dim)]))
+    return [its for history, _, its in sorted(groups, key=lambda row: len({*row[0]} - {None}) == 1)]
+
+
+def _find_shape(event: InputsGuarded, tensor: TensorGuard) -> tuple[int, ...] | None:
+    """Find the shape that a tensor had in a compile; None where it had none of as many sizes."""
+    shapes = (its.shape for its in event.tensors if its.source == tensor.source)
+    return next((shape for shape in shapes if len(shape) == len(tensor.shape)), None)
+
+
+def _add_dimension(
+    groups: list[tuple[_History, int, _Group]], history: _History, nth: int, new: _Group
+) -> None:
+    for at, (known, place, group) in enumerate(groups):
+        pairs = list(zip(known, history, strict=True))
+        if place == nth and all(a == b for a, b in pairs if None not in (a, b)):
+            group.members.extend(new.members)
+            groups[at] = tuple(b if a is None else a for a, b in pairs), place, group
+            return
+    groups.append((history, nth, new))
 
 
 def _change_shape(tensor: TensorGuard, shape: Sequence[int]) -> TensorGuard:
