@@ -17,7 +17,7 @@ from compilediag.runs.offline.html_file import load_assets
 from compilediag.timeline.invocations import Step
 from compilediag.views.diff import show_comparison
 from compilediag.views.html.page import render_overview
-from compilediag.views.html.report import ReportSources, build_session_page, render_report
+from compilediag.views.html.report import ReportSources, render_report
 from compilediag.views.html.step_series import build_step_series
 from compilediag.views.style import RenderOptions
 
@@ -87,9 +87,6 @@ def pages() -> dict[str, str]:
     made["hostile"] = report(hostile())
     found = compare(receipt("findings"), receipt("many"))
     made["diff"] = render_overview(show_comparison(found, RenderOptions()), load_assets())
-    tests = {"test_a": receipt("findings"), "test_b": receipt("clean")}
-    session = build_session_page(tests, {}, {"test_a": "failed"}, RenderOptions())
-    made["session"] = render_overview(session, load_assets())
     return made
 
 
@@ -153,7 +150,7 @@ def test_the_console_stays_empty(name: str, browser: Browser, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("name", ["findings", "many", "breaks", "diff", "session"])
+@pytest.mark.parametrize("name", ["findings", "many", "breaks", "diff"])
 def test_axe_finds_nothing(name: str, theme: str, browser: Browser, tmp_path: Path) -> None:
     """WCAG 2 A and AA, as axe-core checks them."""
     if not AXE.is_file():

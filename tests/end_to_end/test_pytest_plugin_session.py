@@ -39,12 +39,9 @@ def test_every_test_is_shown_and_recorded(pytester: pytest.Pytester) -> None:
         ]
     )
     folder = pytester.path / "out"
-    page = (folder / "index.html").read_text("utf-8")
-    assert "<h1>4 watched tests, " in page
-    assert "test_user.py::test_plain" in page
     receipts = {path.name: json.loads(path.read_text("utf-8")) for path in folder.glob("*.json")}
     assert len(receipts) == 4
-    assert len(list(folder.iterdir())) == 5
+    assert len(list(folder.iterdir())) == 4
     lanes = {receipt["header"]["lane"]["name"] for receipt in receipts.values()}
     assert "test_user.py::test_plain" in lanes
     plain = receipts[make_file_name("test_user.py::test_plain")]

@@ -20,7 +20,7 @@ from compilediag.timeline.invocations import Step
 from compilediag.views.diff import show_comparison
 from compilediag.views.document import LineChart, Table, compute_shares
 from compilediag.views.html.page import render_overview
-from compilediag.views.html.report import ReportSources, build_session_page, render_report
+from compilediag.views.html.report import ReportSources, render_report
 from compilediag.views.html.step_series import MAX_POINTS, StepSeries, build_step_series
 from compilediag.views.style import RenderOptions
 
@@ -181,25 +181,12 @@ def test_a_proof_is_shown_with_its_points() -> None:
     assert "Tried, but not valid for this run" in text  # code and torch of the proof are missing
 
 
-def test_pages_of_comparisons_and_sessions() -> None:
-    """The same house: they parse, and fetch nothing."""
+def test_a_page_of_a_comparison() -> None:
+    """The same house: it parses, and fetches nothing."""
     before, after = stored("findings"), stored("many")
     text = render_overview(show_comparison(compare(before, after), RenderOptions()), load_assets())
     assert len(Parsed(text).raw["script"]) == 2
     assert "recompiles" in text
-    tests = {"test_a": before, "test_<b>": stored("clean"), "test_c": stored("breaks")}
-    judged = {"test_c": "failed", "test_a": "passed"}
-    session = build_session_page(tests, {"test_a": " a.json"}, judged, RenderOptions())
-    text = render_overview(session, load_assets())
-    parsed = Parsed(text)
-    assert len(parsed.ids) == len(set(parsed.ids))
-    assert "3 watched tests, 1 failed, 2 with findings" in text
-    (table,) = session.sections[0].blocks
-    results = [row[:2] for row in table.rows]
-    assert results[0] == ("test_c", "failed"), "the worst first"
-    assert results[-1] == ("test_<b>", "not judged")
-    assert "test_&lt;b&gt;" in text
-    assert "compilediag explain 1 a.json" in text
 
 
 def test_numbers_become_shades_bars_and_lines() -> None:

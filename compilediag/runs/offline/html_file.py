@@ -1,4 +1,4 @@
-"""HTML reports as files: of a run, a comparison, a trend, a test session."""
+"""HTML reports as files: of a run, a comparison, a trend."""
 
 from __future__ import annotations
 

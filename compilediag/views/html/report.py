@@ -1,4 +1,4 @@
-"""The HTML report of a run: verdict, steps, findings, frames, costs; and that of a test session."""
+"""The HTML report of a run: verdict, steps, findings, frames, costs."""
 
 from __future__ import annotations
 
@@ -16,9 +16,6 @@ from compilediag.views.compiles import show_measured_seconds
 from compilediag.views.document import (
     LINE_CHARS,
     Card,
-    Kind,
-    Overview,
-    Paragraph,
     Section,
     Table,
     compute_shares,
@@ -52,10 +49,6 @@ from compilediag_harness.wire import find_resumed_function
 
 SCREEN_WIDTH = 100
 MAX_CARDS = 200
-MAX_TESTS = 40
-"""Of a session, whose findings are shown; the table has all."""
-_WORST: tuple[Kind, ...] = ("bad", "blind", "warn", "good")
-_COUNTS = ("frames", "compiles", "recompiles", "graph_breaks", "eager_fallbacks")
 VALUE_CHARS = 300
 _SHA_CHARS = 12
 MAX_RAW_CHARS = 150_000
@@ -110,7 +103,7 @@ def render_report(
         graphs=sources.graphs,
         series=series,
         longest=build_longest_table(receipt),
-        cards=_build_cards(receipt, options, suffix, editors=sources.editors),
+        cards=_build_cards(receipt, options, suffix, sources.editors),
         cards_left_out=max(0, len(receipt.findings) - MAX_CARDS),
         functions=shown,
         elsewhere=elsewhere,
@@ -149,11 +142,7 @@ def _build_sections(receipt: Receipt, options: RenderOptions) -> list[Section]:
 
 
 def _build_cards(
-    receipt: Receipt,
-    options: RenderOptions,
-    suffix: str,
-    prefix: str = "",
-    editors: Mapping[str, str] | None = None,
+    receipt: Receipt, options: RenderOptions, suffix: str, editors: Mapping[str, str]
 ) -> list[Card]:
     """Build the cards of findings of at least `warning`, then of notes; at most `MAX_CARDS`.
     `editors`: the addresses that open their lines, by id."""
@@ -165,10 +154,10 @@ def _build_cards(
     return [
         replace(
             card,
-            anchor=f"{prefix}finding-{card.number}",
+            anchor=f"finding-{card.number}",
             more=f"compilediag explain {card.number}{suffix}",
             key=options.clean(finding.key or ""),
-            editor=options.clean((editors or {}).get(finding.id, "")),
+            editor=options.clean(editors.get(finding.id, "")),
             page=get_rule_url(card.rule) or "",
         )
         for finding, card in cards
@@ -371,65 +360,4 @@ def _build_cuts(
             None if site.finding is None else numbers.get(site.finding),
         )
         for site in sorted(breaks, key=lambda site: (site.file, site.line))[:MAX_PIECES]
-    )
-
-
-# --- a session of tests --------------------------------------------------------------------------
-
-
-def build_session_page(
-    receipts: Mapping[str, Receipt],
-    suffixes: Mapping[str, str],
-    judged: Mapping[str, str],
-    options: RenderOptions,
-) -> Overview:
-    """Build the page of a test session, the worst tests first.
-
-    Args:
-        receipts: by the names of the tests.
-        suffixes: what commands need to find each receipt.
-        judged: "failed" or "passed" for the tests that an assertion of ours judged.
-        options: how texts are shown.
-    """
-    heads = {name: build_headline(receipt) for name, receipt in receipts.items()}
-    failed = {name for name in receipts if judged.get(name) == "failed"}
-
-    def get_badness(name: str) -> tuple[bool, int, int]:
-        recompiles = receipts[name].compile.recompiles or 0
-        return (name not in failed, _WORST.index(heads[name].kind), -recompiles)
-
-    receipts = {name: receipts[name] for name in sorted(receipts, key=get_badness)}
-    flagged = [
-        name
-        for name, receipt in receipts.items()
-        if any(finding.severity != "info" for finding in receipt.findings)
-    ]
-    head = ("test", "result", "verdict", *(name.replace("_", " ") for name in _COUNTS))
-    rows = [
-        (
-            options.clean(name, 200),
-            judged.get(name, "not judged"),
-            heads[name].sentence,
-            *(str(getattr(receipt.compile, name)) for name in _COUNTS),
-        )
-        for name, receipt in receipts.items()
-    ]
-    sections = [Section("tests", "All tests", "All tests", (Table(head, rows, right=head[3:]),))]
-    for index, name in enumerate(flagged[:MAX_TESTS], 1):
-        suffix = options.clean(suffixes.get(name, ""), 1000)
-        cards = _build_cards(receipts[name], options, suffix, f"test-{index}-")
-        # A page of many tests has no chart in which a step could be shown.
-        blocks = [Paragraph(heads[name].sentence), *(replace(c, first_step=None) for c in cards)]
-        title = options.clean(name, 200)
-        sections.append(Section(f"test-{index}", f"Test {index}", title, blocks))
-    left = len(flagged) - MAX_TESTS
-    kinds: list[Kind] = ["warn" if head.kind == "bad" else head.kind for head in heads.values()]
-    more = f"{left} more tests with findings are not shown; their receipts are beside this page"
-    return Overview(
-        title="tests",
-        kind="bad" if failed else min(kinds or _WORST[-1:], key=_WORST.index),
-        sentence=f"{pluralize(len(receipts), 'watched test')}, {len(failed):,} failed, "
-        f"{len(flagged):,} with findings",
-        sections=sections,
-        notes=(more,) if left > 0 else (),
     )
