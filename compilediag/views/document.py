@@ -135,27 +135,6 @@ class LineChart(Struct, frozen=True):
         )
 
 
-class Share(Struct, frozen=True):
-    """A part of a whole: `start` and `width` are percents of the bar that it is drawn in."""
-
-    name: str
-    text: str
-    start: float
-    width: float
-
-
-def compute_shares(parts: Sequence[tuple[str, str, float]]) -> tuple[Share, ...]:
-    """Lay parts (name, text, size in any unit) side by side, as percents of their sum."""
-    whole = sum(max(0.0, size) for _, _, size in parts)
-    shares: list[Share] = []
-    start = 0.0
-    for name, text, size in parts:
-        width = round(100 * max(0.0, size) / whole, 2) if whole else 0.0
-        shares.append(Share(name, text, round(start, 2), width))
-        start += width
-    return tuple(shares)
-
-
 class SourceLine(Struct, frozen=True):
     """A line of the program's own."""
 
@@ -259,8 +238,6 @@ class Section(Struct, frozen=True):
     """Its name among the links at the top."""
     title: str
     blocks: Sequence[Block] = ()
-    shares: Sequence[Share] = ()
-    """Drawn as one bar."""
     pictures: Sequence[LineChart] = ()
 
 

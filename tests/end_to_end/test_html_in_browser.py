@@ -17,8 +17,7 @@ from compilediag.runs.offline.html_file import load_assets
 from compilediag.timeline.invocations import Step
 from compilediag.views.diff import show_comparison
 from compilediag.views.html.page import render_overview
-from compilediag.views.html.report import ReportSources, render_report
-from compilediag.views.html.step_series import build_step_series
+from compilediag.views.html.report import ReportSources, build_step_series, render_report
 from compilediag.views.style import RenderOptions
 
 ROOT = Path(__file__).resolve().parents[2]

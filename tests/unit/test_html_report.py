@@ -18,10 +18,15 @@ from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.offline.html_file import load_assets
 from compilediag.timeline.invocations import Step
 from compilediag.views.diff import show_comparison
-from compilediag.views.document import LineChart, Table, compute_shares
+from compilediag.views.document import LineChart, Table
 from compilediag.views.html.page import render_overview
-from compilediag.views.html.report import ReportSources, render_report
-from compilediag.views.html.step_series import MAX_POINTS, StepSeries, build_step_series
+from compilediag.views.html.report import (
+    MAX_POINTS,
+    ReportSources,
+    StepSeries,
+    build_step_series,
+    render_report,
+)
 from compilediag.views.style import RenderOptions
 
 MAX_BYTES = 500_000
@@ -132,10 +137,11 @@ def test_a_long_run_is_thinned_out_and_keeps_its_longest_steps() -> None:
     long = {4321, 50_000, 99_999}
     steps = [step(number, 1.0 if number in long else 0.01) for number in range(100_000)]
     series = build_step_series(steps, stored("findings"))
-    assert len(series.numbers) <= MAX_POINTS
+    drawn = series.columns
+    assert len(drawn["steps"]) <= MAX_POINTS
     assert series.steps == 100_000
-    assert {*series.median_ms, *series.shortest_ms} == {10.0}
-    assert {n for n, ms in zip(series.numbers, series.wall_ms, strict=True) if ms == 1000} == long
+    assert {*drawn["median"], *drawn["shortest"]} == {10.0}
+    assert {n for n, ms in zip(drawn["steps"], drawn["wall"], strict=True) if ms == 1000} == long
     text = page(stored("findings"), series)
     assert len(text.encode()) < MAX_BYTES
     assert "100,000 steps; a point stands for 50: their median, and the band" in text
@@ -195,8 +201,6 @@ def test_numbers_become_shades_bars_and_lines() -> None:
     assert Table(("a", "b"), rows, bars=[1.0, 4.0]).shares == [0.25, 1.0]
     assert Table(("a", "b"), rows, heat={"b": [1.0, 3.0]}).shades == [(0, 0), (0, 8)]
     assert Table(("a", "b"), rows, heat={"b": [None, 3.0]}).shades == [(0, 0), (0, 0)]
-    parts = compute_shares([("a", "", 1.0), ("b", "", 3.0)])
-    assert [(part.start, part.width) for part in parts] == [(0.0, 25.0), (25.0, 75.0)]
     assert LineChart("t", "c", [1.0, 100.0], 1.0, 100.0).points == "0.0,39.0 240.0,1.0"
 
 

@@ -18,8 +18,12 @@ from compilediag.runs.run_directory import PAGE_MARK, check_file
 from compilediag.timeline.timeline import fold
 from compilediag.views import html
 from compilediag.views.html.page import Assets
-from compilediag.views.html.report import ReportSources, render_report
-from compilediag.views.html.step_series import StepSeries, build_step_series
+from compilediag.views.html.report import (
+    ReportSources,
+    StepSeries,
+    build_step_series,
+    render_report,
+)
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.compiles import FindingRecord
@@ -48,7 +52,7 @@ def write_report(receipt: Receipt, path: str, file: str, *, root: str, suffix: s
         timeline = fold(journals)
         lead_steps = [step for step in timeline.steps if step.process == timeline.lead]
         series = build_step_series(lead_steps, receipt)
-    notes = () if series.numbers or receipt.steps is None else (_NO_JOURNALS,)
+    notes = () if series.steps or receipt.steps is None else (_NO_JOURNALS,)
     # In ASCII: what reorders text on a screen is escaped.
     raw = json.dumps(msgspec.to_builtins(receipt), indent=1)
     reports = [each for each in receipt.artifacts if each.role == "tlparse_report"]
