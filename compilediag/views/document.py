@@ -1,4 +1,4 @@
-"""Documents: sections of sentences, tables, lists and cards that a view makes of a record.
+"""Documents: sections of sentences, tables and lists that a view makes of a record.
 
 A view is written once, from a record to sections of blocks; `terminal.py`, `markdown.py` and
 `html/` draw them. Texts of the target are made safe for a screen (`RenderOptions.text`) when they
@@ -167,7 +167,6 @@ class Card(Struct, frozen=True):
     number: int
     rule: str
     severity: str
-    title: str
     variable: str
     before: str | None
     after: str | None
@@ -204,14 +203,6 @@ class Card(Struct, frozen=True):
     """The line that changes the value, where it is another one."""
     relation: str = ""
     """Which findings follow from it, or which one it follows from."""
-    anchor: str = ""
-    """The id of its place on a page."""
-    more: str = ""
-    """The command that says more."""
-    editor: str = ""
-    """The address that opens `line` in an editor; empty where no whole path is known."""
-    page: str = ""
-    """The address of the rule's page; empty where none is published."""
 
     @property
     def places(self) -> list[str]:
@@ -227,7 +218,7 @@ class Card(Struct, frozen=True):
         return (*named, *([": ", Code(self.history)] if self.history else []))
 
 
-Block = Paragraph | Listing | Preformatted | Table | Card
+Block = Paragraph | Listing | Preformatted | Table
 
 
 class Section(Struct, frozen=True):

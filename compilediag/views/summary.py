@@ -16,7 +16,6 @@ from compilediag.views.document import (
     Listing,
     Overview,
     Paragraph,
-    Preformatted,
     Section,
     Table,
     Text,
@@ -187,9 +186,7 @@ def _render_block(block: Block) -> str:
         body = "".join(f"<tr>{row}</tr>" for row in rows)
         notes = "".join(f"<p>{escape(note)}</p>" for note in block.notes)
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
-    if isinstance(block, Preformatted):
-        return f"<pre>{escape(LINE_BREAK.join(block.lines))}</pre>"
-    return f"<p>{_render_text(block.what)}</p>"
+    return f"<pre>{escape(LINE_BREAK.join(block.lines))}</pre>"
 
 
 def _render_text(text: Text) -> str:

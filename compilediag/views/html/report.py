@@ -15,7 +15,7 @@ from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.running import GoodputSection
 from compilediag.timeline.timeline import Step
 from compilediag.views.compiles import show_frames, show_measured_seconds
-from compilediag.views.document import LINE_CHARS, Card, Section, Table
+from compilediag.views.document import LINE_CHARS, Section, Table
 from compilediag.views.findings import build_card, join_exports
 from compilediag.views.format import format_percent, format_quantity, format_seconds, pluralize
 from compilediag.views.headline import build_headline, list_trainer_notes
@@ -78,6 +78,9 @@ def render_report(
     notes = (*build_headline(receipt).more, *list_trainer_notes(receipt))
     main = list_main_findings(receipt)
     exports = join_exports(finding for _, finding in main if finding.fix.recipe)
+    # Findings of at least `warning`, then notes.
+    ordered = number_findings(receipt)
+    ordered.sort(key=lambda pair: (pair[1].severity == "info", pair[1].follows is not None))
     command = " ".join(receipt.header.run.argv_redacted)
     return render_page(
         assets,
@@ -95,8 +98,10 @@ def render_report(
         exports=[options.clean(line, LINE_CHARS) for line in exports],
         graphs=sources.graphs,
         series=sources.series,
-        cards=_build_cards(receipt, options, suffix, sources.editors),
-        cards_left_out=max(0, len(receipt.findings) - MAX_CARDS),
+        cards=[build_card(*pair, receipt, options, VALUE_CHARS) for pair in ordered[:MAX_CARDS]],
+        cards_left_out=max(0, len(ordered) - MAX_CARDS),
+        editors=sources.editors,
+        rule_page=get_rule_url,
         raw=sources.raw[:MAX_RAW_CHARS],
         raw_left_out=max(0, len(sources.raw) - MAX_RAW_CHARS),
         notes=sources.notes,
@@ -124,29 +129,6 @@ def _build_sections(receipt: Receipt, options: RenderOptions) -> list[Section]:
     if receipt.cadence is not None and extension_points.is_installed(point):
         sections.append(extension_points.load(point, "the section of a probe")(receipt, options))
     return [section for section in sections if section.blocks or section.pictures]
-
-
-def _build_cards(
-    receipt: Receipt, options: RenderOptions, suffix: str, editors: Mapping[str, str]
-) -> list[Card]:
-    """Build the cards of findings of at least `warning`, then of notes; at most `MAX_CARDS`.
-    `editors`: the addresses that open their lines, by id."""
-    ordered = number_findings(receipt)
-    ordered.sort(key=lambda pair: (pair[1].severity == "info", pair[1].follows is not None))
-    cards = (
-        (pair[1], build_card(*pair, receipt, options, VALUE_CHARS)) for pair in ordered[:MAX_CARDS]
-    )
-    return [
-        replace(
-            card,
-            anchor=f"finding-{card.number}",
-            more=f"compilediag explain {card.number}{suffix}",
-            key=options.clean(finding.key or ""),
-            editor=options.clean(editors.get(finding.id, "")),
-            page=get_rule_url(card.rule) or "",
-        )
-        for finding, card in cards
-    ]
 
 
 def _list_facts(receipt: Receipt, command: str, options: RenderOptions) -> list[tuple[str, str]]:
