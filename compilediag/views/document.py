@@ -9,15 +9,13 @@ Invariant: the templates in `html/assets/` read fields of these types by their n
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from typing import Literal
 
 from msgspec import Struct
 
 from compilediag.views.format import compute_log_share
 
-HEATS = 8
-"""Shades of a heat map, 0 being none."""
 LINE_CHARS = 4096
 """Of a line to be copied, which is of no use when it is cut."""
 LINE_BREAK = "\n"
@@ -82,8 +80,6 @@ class Table(Struct, frozen=True):
     """Sentences below the table."""
     bars: Sequence[float] = ()
     """A number of each row, drawn as a bar in a column of its own."""
-    heat: Mapping[str, Sequence[float | None]] = {}
-    """The numbers of a column, which are shaded by how far they are above the least of them."""
     shrink: str = ""
     """The column that is cut where the table is wider than the terminal."""
     keep_start: bool = False
@@ -98,18 +94,6 @@ class Table(Struct, frozen=True):
         """The bars, 0 to 1."""
         most = max(self.bars, default=0.0)
         return [max(0.0, bar) / most for bar in self.bars] if most > 0 else []
-
-    @property
-    def shades(self) -> list[tuple[int, ...]]:
-        """The shade of each cell, 0 to `HEATS`."""
-        columns: list[list[int]] = []
-        for name in self.head if self.heat else ():
-            values = self.heat.get(name, [None] * len(self.rows))
-            known = [value for value in values if value is not None]
-            low, high = min(known, default=0.0), max(known, default=0.0)
-            width = high - low or 1.0
-            columns.append([0 if v is None else round(HEATS * (v - low) / width) for v in values])
-        return list(zip(*columns, strict=True))
 
 
 class LineChart(Struct, frozen=True):

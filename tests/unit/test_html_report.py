@@ -195,12 +195,10 @@ def test_a_page_of_a_comparison() -> None:
     assert "recompiles" in text
 
 
-def test_numbers_become_shades_bars_and_lines() -> None:
+def test_numbers_become_bars_and_lines() -> None:
     """Relative to the largest; what is not known has no shade."""
     rows = [("x", "1"), ("y", "3")]
     assert Table(("a", "b"), rows, bars=[1.0, 4.0]).shares == [0.25, 1.0]
-    assert Table(("a", "b"), rows, heat={"b": [1.0, 3.0]}).shades == [(0, 0), (0, 8)]
-    assert Table(("a", "b"), rows, heat={"b": [None, 3.0]}).shades == [(0, 0), (0, 0)]
     assert LineChart("t", "c", [1.0, 100.0], 1.0, 100.0).points == "0.0,39.0 240.0,1.0"
 
 

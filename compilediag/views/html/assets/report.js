@@ -6,16 +6,6 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const find = (id) => document.getElementById(id);
   const color = (name) => getComputedStyle(root).getPropertyValue(`--${name}`).trim();
-  const onTheme = [];
-
-  find("theme").addEventListener("click", () => {
-    const dark = root.dataset.theme
-      ? root.dataset.theme === "dark"
-      : matchMedia("(prefers-color-scheme: dark)").matches;
-    root.dataset.theme = dark ? "light" : "dark";
-    onTheme.forEach((draw) => draw());
-  });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => onTheme.forEach((draw) => draw()));
 
   // --- copying ------------------------------------------------------------------------------
   // navigator.clipboard is missing in a file:// page of some browsers.
@@ -34,18 +24,6 @@
       button.textContent = await copy(button.previousElementSibling);
       button.setAttribute("aria-live", "polite");
       setTimeout(() => (button.textContent = "Copy"), 2000);
-    });
-  }
-
-  // --- the receipt --------------------------------------------------------------------------
-  const raw = find("raw");
-  if (raw) {
-    const lines = raw.textContent.split("\n");
-    find("search").addEventListener("input", (event) => {
-      const wanted = event.target.value.toLowerCase();
-      const kept = wanted ? lines.filter((line) => line.toLowerCase().includes(wanted)) : lines;
-      raw.textContent = kept.join("\n");
-      find("found").textContent = wanted ? `${kept.length} of ${lines.length} lines` : "";
     });
   }
 
@@ -212,6 +190,6 @@
     });
   }
   draw();
-  onTheme.push(draw);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
   new ResizeObserver(() => chart.setSize({ width: box.clientWidth - 18, height: 300 })).observe(box);
 })();
