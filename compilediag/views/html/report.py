@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median
 from typing import Any
 
 from msgspec.structs import replace
@@ -45,8 +44,8 @@ class StepSeries:
     """The steps of one process as columns that a chart draws."""
 
     columns: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """By the names that `assets/report.js` reads, milliseconds but for the step numbers: of several
-    steps in one point the longest, with their median and shortest; marks of compiles."""
+    """By the names that `assets/report.js` reads, milliseconds but for the step numbers; of several
+    steps in one point the longest; and marks of compiles."""
     steps: int = 0
     """All that were timed."""
     steps_per_point: int = 1
@@ -215,7 +214,6 @@ def build_step_series(steps: Sequence[Step], receipt: Receipt) -> StepSeries:
     per_point = max(1, -(-len(steps) // MAX_POINTS))
     points = [steps[first : first + per_point] for first in range(0, len(steps), per_point)]
     shown = [max(point, key=lambda step: step.wall_s) for point in points]
-    walls = [[step.wall_s for step in point] for point in points] if per_point > 1 else []
     phases: list[dict[str, Any]] = []
     for name in TIMED:
         values: list[float | None] = [getattr(step, f"{name}_s") for step in shown]
@@ -227,8 +225,6 @@ def build_step_series(steps: Sequence[Step], receipt: Receipt) -> StepSeries:
         "steps": [step.number for step in shown],
         "wall": [_round_to_ms(step.wall_s) for step in shown],
         "compile": [_round_to_ms(step.compile_s) for step in shown],
-        "median": [_round_to_ms(median(seconds)) for seconds in walls],
-        "shortest": [_round_to_ms(min(seconds)) for seconds in walls],
         "phases": phases,
         "marks": marks[:MAX_MARKS],
     }

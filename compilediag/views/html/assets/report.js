@@ -30,9 +30,9 @@
   // --- the steps; a mark has the colour of its finding's card -------------------------------
   const box = find("chart");
   if (!box || !data.steps || !data.steps.length) return;
-  const { steps, wall, compile, median, shortest, phases, marks } = data;
+  const { steps, wall, compile, phases, marks } = data;
   const middle = [...wall].sort((a, b) => a - b)[wall.length >> 1];
-  let logarithmic = Math.max(...wall) > 20 * middle && middle > 0;
+  const logarithmic = Math.max(...wall) > 20 * middle && middle > 0;
   let chart = null;
   let at = -1;
 
@@ -57,7 +57,6 @@
   const time = (ms) => (!ms ? "0" : ms >= 1000 ? `${+(ms / 1000).toPrecision(3)} s` : ms >= 1 ? `${+ms.toPrecision(3)} ms` : `${+(ms * 1000).toPrecision(3)} us`);
   const sentence = (point) => {
     const parts = [`step ${steps[point].toLocaleString("en")}: ${time(wall[point])}`];
-    if (median.length) parts[0] += `, the longest of its neighbours (median ${time(median[point])})`;
     if (compile[point]) parts.push(`of it ${time(compile[point])} compiling`);
     for (const phase of phases) if (phase.ms[point]) parts.push(`${phase.name} ${time(phase.ms[point])}`);
     const here = (marksAt.get(point) || []).slice(0, 3);
@@ -89,7 +88,6 @@
     ctx.restore();
   };
 
-  const thinned = median.length > 0;
   const draw = () => {
     const range = chart && chart.scales.x;
     const kept = range ? { min: range.min, max: range.max } : null;
@@ -97,15 +95,7 @@
     const text = (_plot, value) => (value === null || value === undefined ? "" : time(value));
     const shown = { width: 0, points: { show: false }, value: text };
     const bars = { ...shown, paths: uPlot.paths.bars({ size: [0.8, 60] }) };
-    const rest = thinned
-      ? [
-          { ...shown, label: "longest" },
-          { ...shown, label: "shortest" },
-          { ...shown, label: "median", stroke: color("wall"), width: 1.5 },
-        ]
-      : [{ ...bars, label: "whole step", fill: color("part4") }];
     const positive = (values) => (logarithmic ? values.map((value) => value || null) : values);
-    const columns = thinned ? [wall, shortest, median] : [wall];
     const axis = { stroke: color("dim"), grid: { stroke: color("line"), width: 1 }, ticks: { stroke: color("line") } };
     chart = new uPlot(
       {
@@ -113,12 +103,15 @@
         height: 300,
         scales: { x: { time: false, range: (_plot, low, high) => [low - 0.5, high + 0.5] }, y: { distr: logarithmic ? 3 : 1, range: logarithmic ? undefined : (_plot, _low, high) => [0, high * 1.05] } },
         axes: [axis, { ...axis, size: 70, values: (_plot, values) => values.map((value) => (value === null ? "" : time(value))) }],
-        series: [{ label: "step" }, ...rest, { ...bars, label: "compiling", fill: color("recompile") }],
-        bands: thinned ? [{ series: [1, 2], fill: color("part4") }] : [],
+        series: [
+          { label: "step" },
+          { ...bars, label: "whole step", fill: color("part4") },
+          { ...bars, label: "compiling", fill: color("recompile") },
+        ],
         cursor: { drag: { x: true, y: false } },
         hooks: { draw: [drawMarks], setCursor: [(plot) => plot.cursor.idx !== null && show(plot.cursor.idx)] },
       },
-      [steps, ...columns.map(positive), positive(compile)],
+      [steps, positive(wall), positive(compile)],
       box,
     );
     if (kept) chart.setScale("x", kept);
@@ -143,28 +136,11 @@
     chart.setScale("x", { min: Math.max(first, min), max: Math.min(last, Math.max(max, min + 1)) });
   };
   const whole = () => zoom(-Infinity, Infinity);
-  const zoomBy = (factor) => {
-    const { min, max } = chart.scales.x;
-    const center = at >= 0 ? steps[at] : (min + max) / 2;
-    const half = Math.max(1, ((max - min) / 2) * factor);
-    zoom(center - half, center + half);
-  };
-  const rescale = () => {
-    logarithmic = !logarithmic;
-    draw();
-  };
   const keys = {
     ArrowLeft: (event) => go(event.shiftKey ? marked.filter((point) => point < at).pop() ?? at : at - 1),
     ArrowRight: (event) => go(event.shiftKey ? marked.find((point) => point > at) ?? at : at + 1),
     Home: () => go(0),
-    End: () => go(steps.length - 1),
-    "+": () => zoomBy(0.5),
-    "=": () => zoomBy(0.5),
-    "-": () => zoomBy(2),
-    0: whole,
     Escape: whole,
-    l: rescale,
-    L: rescale,
     Enter: () => {
       const mark = (marksAt.get(at) || []).find((each) => each.finding);
       const card = mark && find(`finding-${mark.finding}`);
@@ -182,7 +158,6 @@
   });
   box.addEventListener("dblclick", whole);
   find("all").addEventListener("click", whole);
-  find("scale").addEventListener("click", rescale);
   for (const link of document.querySelectorAll("[data-step]")) {
     link.addEventListener("click", () => {
       go(pointOf(+link.dataset.step));
