@@ -16,7 +16,7 @@ from compilediag.commands.target import (
     target_command,
 )
 from compilediag.compare.against_eager import conclude, find_slower_than_eager, make_not_concluded
-from compilediag.compare.gate.ab import require_scipy
+from compilediag.compare.intervals import require_scipy
 from compilediag.errors import EXIT_INTERRUPTED, EXIT_USAGE, UsageError
 from compilediag.fixes.numbers.first_difference import NumbersComparison, format_difference
 from compilediag.fixes.numbers.narrow import MAX_RUNS, find_number_differences

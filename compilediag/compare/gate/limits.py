@@ -118,8 +118,7 @@ def _resolve_name(name: str, where: str) -> str:
     if not close and re.fullmatch(_TIMINGS, name.lower()):
         raise UsageError(
             f"{where} is about a time: times differ between machines and runs, so only counts and "
-            f"the seconds of compiles ({', '.join(SECONDS)}) are limited; "
-            "`compilediag gate --ab 'CMD_A' 'CMD_B'` measures two commands side by side"
+            f"the seconds of compiles ({', '.join(SECONDS)}) are limited"
         )
     meant = f"; did you mean {close[0]!r}?" if close else ""
     raise UsageError(
