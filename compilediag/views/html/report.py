@@ -11,12 +11,13 @@ from msgspec.structs import replace
 from compilediag import extension_points
 from compilediag.project_urls import get_rule_url
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.record import flatten
 from compilediag.receipt.schema.running import GoodputSection
 from compilediag.timeline.timeline import Step
 from compilediag.views.compiles import show_frames, show_measured_seconds
 from compilediag.views.document import LINE_CHARS, Section, Table
 from compilediag.views.findings import build_card, join_exports
-from compilediag.views.format import format_percent, format_quantity, format_seconds, pluralize
+from compilediag.views.format import format_metric, format_percent, format_seconds
 from compilediag.views.headline import build_headline, list_trainer_notes
 from compilediag.views.html.page import Assets, render_page
 from compilediag.views.lookups import list_main_findings, number_findings
@@ -24,7 +25,7 @@ from compilediag.views.next_command import choose_command
 from compilediag.views.ranks import show_ranks
 from compilediag.views.steps import TIMED, show_steps
 from compilediag.views.style import RenderOptions
-from compilediag.views.summary import summarize
+from compilediag.views.summary import list_environment, summarize
 from compilediag.views.text import clean
 from compilediag.views.varied import build_varied
 
@@ -89,7 +90,7 @@ def render_report(
             overview,
             title=options.clean(command or receipt.header.configuration.name, 120),
             notes=[options.clean(note) for note in notes],
-            facts=_list_facts(receipt, command, options),
+            facts=_list_facts(receipt, options),
             sections=_build_sections(receipt, options),
         ),
         summary=overview.blocks,
@@ -130,31 +131,20 @@ def _build_sections(receipt: Receipt, options: RenderOptions) -> list[Section]:
     return [section for section in sections if section.blocks or section.pictures]
 
 
-def _list_facts(receipt: Receipt, command: str, options: RenderOptions) -> list[tuple[str, str]]:
-    header, machine, code = receipt.header, receipt.environment, receipt.header.provenance
-    parts = (
-        machine.os,
-        machine.cpu_model,
-        None if machine.cpu_count is None else pluralize(machine.cpu_count, "CPU"),
-        None if machine.ram_bytes is None else format_quantity(machine.ram_bytes, "bytes"),
-        None if machine.gpus is None else pluralize(len(machine.gpus), "GPU"),
-    )
+def _list_facts(receipt: Receipt, options: RenderOptions) -> list[tuple[str, str]]:
+    header, code = receipt.header, receipt.header.provenance
     commit = "" if code.git_commit is None else code.git_commit[:_SHA_CHARS]
     if commit:
         commit += f" on {code.git_branch}" if code.git_branch else ""
         commit += " with local changes" if code.git_dirty else ""
     facts = (
-        ("command", command),
         ("started", header.created_at_utc),
-        ("torch", machine.torch),
-        ("Python", machine.python),
-        ("machine", ", ".join(part for part in parts if part)),
         ("configuration", header.configuration.name),
         ("commit", commit),
         ("receipt", receipt.receipt_id),
-        ("written by", f"{header.producer.name} {header.producer.version}"),
     )
-    return [(name, options.clean(value, 1000)) for name, value in facts if value]
+    every = (*list_environment(receipt), *facts)
+    return [(name, options.clean(value, 1000)) for name, value in every if value]
 
 
 def _build_goodput(goodput: GoodputSection | None) -> list[Table]:
@@ -176,33 +166,16 @@ def _build_goodput(goodput: GoodputSection | None) -> list[Table]:
 
 
 def _build_cuda_graphs(receipt: Receipt, options: RenderOptions) -> list[Table]:
-    """Build the tables of recordings, replays and skips; empty without a CUDA device."""
+    """Build the table of all that is known of them; empty without a CUDA device."""
     section = receipt.cudagraph
     if section is None or not section.applicable:
         return []
-    counts = {
-        "recordings": section.recordings,
-        "replays": section.replays,
-        "warm-ups": section.warmups,
-        "skips": section.skips,
-        "distinct shapes": section.distinct_shapes,
-        "live graphs": section.live_graphs,
-    }
-    rows = [(name, f"{number:,}") for name, number in counts.items() if number is not None]
-    if section.pool_bytes is not None:
-        rows.append(("memory pool", format_quantity(section.pool_bytes, "bytes")))
-    if waste := format_percent(section.padding_waste_fraction, 1.0):
-        rows.append(("padding", waste))
-    reasons = [
-        (options.clean(f"{what}: {name}", 200), f"{number:,}")
-        for what, numbers in (
-            ("recorded", section.recordings_by_reason),
-            ("skipped", section.skips_by_reason),
-        )
-        for name, number in numbers.items()
+    rows = [
+        (options.clean(path.replace("_", " ").replace(".", ": "), 200), format_metric(path, value))
+        for path, value in flatten(section)
+        if value is not None and path != "applicable"
     ]
-    tables = [Table(("count", "number"), rows, right=("number",))]
-    return tables + ([Table(("reason", "times"), reasons, right=("times",))] if reasons else [])
+    return [Table(("count", "number"), rows, right=("number",))]
 
 
 # --- steps ---------------------------------------------------------------------------------------
