@@ -99,7 +99,7 @@ def test_a_page_fetches_nothing_and_runs_only_ours(name: str) -> None:
     for tag, attrs in found.tags:
         assert tag not in {"img", "iframe", "object", "embed", "link", "form", "base"}
         assert not [key for key in attrs if key.startswith("on") or key in ("src", "style")]
-        assert re.match(r"#|vscode://file/[^?#]+:\d+\Z", attrs.get("href") or "#")
+        assert (attrs.get("href") or "#").startswith("#")
     assert len(found.ids) == len(set(found.ids))
     links = {attrs.get("href") or "" for _, attrs in found.tags}
     targets = {link for link in links if link.startswith("#")}

@@ -62,8 +62,6 @@ class ReportSources:
     """The receipt as JSON with line breaks."""
     graphs: str = ""
     """The address of tlparse's report, relative to the page."""
-    editors: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Addresses that open the lines of findings in an editor, by id."""
     notes: tuple[str, ...] = ()
     """Why something is missing."""
 
@@ -100,7 +98,6 @@ def render_report(
         series=sources.series,
         cards=[build_card(*pair, receipt, options, VALUE_CHARS) for pair in ordered[:MAX_CARDS]],
         cards_left_out=max(0, len(ordered) - MAX_CARDS),
-        editors=sources.editors,
         rule_page=get_rule_url,
         raw=sources.raw[:MAX_RAW_CHARS],
         raw_left_out=max(0, len(sources.raw) - MAX_RAW_CHARS),
