@@ -45,12 +45,12 @@ class Views:
         names = (*collect_options(Views), *_FILES)
         chosen = tuple(n for n in names if getattr(self, n, None) not in (False, None))
         if len(chosen) > 1 and not {*chosen}.isdisjoint(("markdown", "as_json", *_FILES)):
-            more = ", --html" if hasattr(self, "html") else ""
+            more = ", --perfetto, --html" if hasattr(self, "perfetto") else ""
             raise UsageError(f"--md, --json{more} are documents of their own; give one alone")
         return chosen or ("",)
 
 
-_FILES = ("html", "issue")
+_FILES = ("perfetto", "html", "issue")
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,9 @@ class ShowOptions(Views):
     """The receipt to show, and how."""
 
     receipt: str | None = receipt_argument()
+    perfetto: str | None = option(
+        "--perfetto FILE", "Write the run's timeline to FILE, for ui.perfetto.dev."
+    )
     html: str | None = option("--html FILE", "Write the report as one offline page to FILE.")
     open_page: bool = flag("--open", "With --html: open the page in a browser.")
     # Its former place.
@@ -73,6 +76,7 @@ class ShowOptions(Views):
   compilediag show --steps                          where the time of the steps went
   compilediag show --compile-time                   where compile seconds went
   compilediag show --md >> "$GITHUB_STEP_SUMMARY"   for a pull request
+  compilediag show --perfetto timeline.json         all of it on one timeline
   compilediag show --html report.html --open        one page to look at and to share
 """,
 )
@@ -91,6 +95,15 @@ def command(options: ShowOptions) -> None:
 
         text = write_html(receipt, path, options.html, options.receipt, open_it=options.open_page)
         write(f"{text}\n{_format_next(choose_command(receipt, suffix))}")
+    elif options.perfetto is not None:
+        from compilediag.runs.offline.perfetto_file import write_perfetto
+
+        path, receipt = load_receipt(options.receipt)
+        screen = get_render_options()
+        notes = write_perfetto(receipt, path, options.perfetto)
+        lines = [f"Wrote {screen.clean(options.perfetto)}: open it in https://ui.perfetto.dev"]
+        lines += [f"  note: {screen.clean(note)}" for note in notes]
+        write("\n".join(lines) + "\n" + _format_next(f"show{suffix}"))
     elif options.issue is not None:
         from compilediag.commands.explain import render_issue_of
 

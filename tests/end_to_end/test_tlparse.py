@@ -191,7 +191,7 @@ for n in (2, 3):
 @needs_tlparse
 def test_a_run_links_its_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`run --tlparse` of a real program: the exit code is the program's, the report is linked with
-    size and digest."""
+    size and digest, and torch's own timeline joins ours."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "program.py").write_text(PROGRAM, encoding="utf-8")
     monkeypatch.setattr(sys, "stderr", io.StringIO())
@@ -202,3 +202,8 @@ def test_a_run_links_its_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert found["tlparse_report"]["bytes"] == len(index)
     assert found["tlparse_report"]["sha256"] == hashlib.sha256(index).hexdigest()
     assert receipt["compile"]["recompiles"] == 1
+    assert cli.main(["show", "--perfetto", "t.json", "out"]) == 0
+    events = json.loads((tmp_path / "t.json").read_text(encoding="utf-8"))["traceEvents"]
+    compiles = [e["ts"] for e in events if e.get("cat") == "compile" and e["ph"] == "X"]
+    own = [e["ts"] for e in events if e["name"] == "entire_frame_compile" and e["ph"] == "B"]
+    assert len(compiles) == len(own) == 2
