@@ -1,18 +1,20 @@
 """The report of a session: a receipt of each test as a file whose name is safe whatever the test is
-called, and a line for each test in the terminal summary."""
+called, a page of them all, and a line for each test in the terminal summary."""
 
 from __future__ import annotations
 
 import hashlib
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compilediag.errors import OutputUnwritable
+from compilediag.errors import CompilediagError, OutputUnwritable
 from compilediag.pytest_plugin.configurations import UPDATE, get_update_messages
 from compilediag.pytest_plugin.judge import describe_count
 from compilediag.pytest_plugin.marks import COUNTED, COUNTS
+from compilediag.pytest_plugin.settings import get_report_folder
 from compilediag.views.format import pluralize
 from compilediag.views.text import clean
 
@@ -47,6 +49,39 @@ def write_test_receipt(run: WatchResult, nodeid: str, folder: Path) -> Path:
     return run.save(folder / make_file_name(nodeid))
 
 
+PAGE = "index.html"
+
+
+def write_session_page(failed: Mapping[str, bool], folder: Path) -> Path:
+    """Write a page of the receipts that tests of this session have left in the folder, and the page
+    of each that compiled or failed. `failed`: by the id of each watched test.
+
+    Raises:
+        CompilediagError: a receipt cannot be read, or a page cannot be written.
+    """
+    from compilediag.receipt.file import read_receipt
+    from compilediag.runs.offline.html_file import load_assets, write_page, write_report
+    from compilediag.views.html.page import render_overview
+    from compilediag.views.html.report import WatchedTest, build_session_page
+    from compilediag.views.style import RenderOptions
+
+    root, tests = str(Path.cwd()), list[WatchedTest]()
+    for nodeid, is_failed in failed.items():
+        file = folder / make_file_name(nodeid)
+        if not file.is_file():
+            continue
+        receipt, page, path = read_receipt(file), file.with_suffix(".html"), str(file)
+        own = bool(receipt.compile.frames or is_failed)
+        if own:
+            suffix = f" {shlex.quote(path)}"
+            write_report(receipt, path, str(page), root=root, suffix=suffix)
+        tests.append(WatchedTest(nodeid, receipt, is_failed, page.name if own else ""))
+    page = folder / PAGE
+    overview = build_session_page(tests, RenderOptions(root=root))
+    write_page(str(page), render_overview(overview, load_assets()))
+    return page
+
+
 _ALWAYS = ("frames", "compiles", "recompiles", "graph_breaks")
 """Counts that are shown when they are zero too."""
 
@@ -75,6 +110,16 @@ def write_summary(terminal: Any, reports: Sequence[Any]) -> None:
         word = "configuration is" if better == 1 else "configurations are"
         terminal.line(f"{better} {word} better than the baseline: {UPDATE} keeps that")
     for text in get_update_messages(terminal.config):
+        terminal.line(clean(text, limit=1000))
+    folder = get_report_folder(terminal.config)
+    if folder is not None and watched:
+        red = {report.nodeid for report in reports if report.failed}
+        judged = {n: p.get("compilediag.judged") == "failed" for n, p in watched.items()}
+        try:
+            page = write_session_page({n: bad or n in red for n, bad in judged.items()}, folder)
+            text = f"wrote {page}: all tests on one page"
+        except CompilediagError as error:
+            text = f"no page of the receipts: {error}"
         terminal.line(clean(text, limit=1000))
 
 

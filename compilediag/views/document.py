@@ -88,6 +88,8 @@ class Table(Struct, frozen=True):
     """Names of the columns that a narrow terminal has no room for."""
     limit: int | None = None
     """Rows to draw on a terminal; a last line counts the others."""
+    links: Sequence[str] = ()
+    """On a page: an address for the first cell of each row, empty for none; all rows are drawn."""
 
     @property
     def shares(self) -> list[float]:

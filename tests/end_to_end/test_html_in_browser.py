@@ -17,7 +17,13 @@ from compilediag.runs.offline.html_file import load_assets
 from compilediag.timeline.invocations import Step
 from compilediag.views.diff import show_comparison
 from compilediag.views.html.page import render_overview
-from compilediag.views.html.report import ReportSources, build_step_series, render_report
+from compilediag.views.html.report import (
+    ReportSources,
+    WatchedTest,
+    build_session_page,
+    build_step_series,
+    render_report,
+)
 from compilediag.views.style import RenderOptions
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -64,7 +70,9 @@ def report(found: Receipt, steps: int = 60) -> str:
         for n in range(steps)
     ]
     raw = json.dumps(msgspec.to_builtins(found), indent=1)
-    return render_report(found, ReportSources(build_step_series(every, found), raw), load_assets())
+    lines = {1: "vscode://file/home/you/model.py:13"}
+    series = build_step_series(every, found)
+    return render_report(found, ReportSources(series, raw, "a.html", lines), load_assets())
 
 
 def with_ids(found: Receipt) -> Receipt:
@@ -86,6 +94,9 @@ def pages() -> dict[str, str]:
     made["hostile"] = report(hostile())
     found = compare(receipt("findings"), receipt("many"))
     made["diff"] = render_overview(show_comparison(found, RenderOptions()), load_assets())
+    tests = [WatchedTest(name, receipt(name), name == "many", "a.html") for name in names]
+    made["session"] = render_overview(build_session_page(tests, RenderOptions()), load_assets())
+    made["long"] = report(receipt("findings"), 10_000)
     return made
 
 
@@ -148,7 +159,7 @@ def test_the_console_stays_empty(name: str, browser: Browser, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("name", ["findings", "many", "breaks", "diff"])
+@pytest.mark.parametrize("name", ["findings", "many", "breaks", "diff", "session", "long"])
 def test_axe_finds_nothing(name: str, theme: str, browser: Browser, tmp_path: Path) -> None:
     """WCAG 2 A and AA, as axe-core checks them."""
     if not AXE.is_file():

@@ -15,6 +15,7 @@ from compilediag import cli
 from compilediag.compare.diff import compare
 from compilediag.receipt.schema.compiles import ProofFigure, ProofPoint, ProofRecord
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.running import GoodputSection
 from compilediag.runs.offline.html_file import load_assets
 from compilediag.timeline.invocations import Step
 from compilediag.views.diff import show_comparison
@@ -24,19 +25,23 @@ from compilediag.views.html.report import (
     MAX_POINTS,
     ReportSources,
     StepSeries,
+    WatchedTest,
+    build_session_page,
     build_step_series,
     render_report,
 )
 from compilediag.views.style import RenderOptions
 
 MAX_BYTES = 500_000
+PLAIN = RenderOptions()
 NO_END = {"meta", "link", "input", "br", "img"}
 
 
 def page(found: Receipt, series: StepSeries | None = None) -> str:
     """The report with all that it can show."""
     raw = json.dumps(msgspec.to_builtins(found), indent=1)
-    sources = ReportSources(series or StepSeries(), raw)
+    lines = {1: "vscode://file/a%3Cb%22.py:3"}
+    sources = ReportSources(series or StepSeries(), raw, "tlparse/index.html", lines)
     return render_report(found, sources, load_assets(), suffix=" run")
 
 
@@ -99,7 +104,8 @@ def test_a_page_fetches_nothing_and_runs_only_ours(name: str) -> None:
     for tag, attrs in found.tags:
         assert tag not in {"img", "iframe", "object", "embed", "link", "form", "base"}
         assert not [key for key in attrs if key.startswith("on") or key in ("src", "style")]
-        assert (attrs.get("href") or "#").startswith("#")
+        known = r"#|vscode://file/[^?#]+:\d+\Z|tlparse/index\.html(#%5B\d+/\d+(_\d+)?%5D)?\Z"
+        assert re.match(known, attrs.get("href") or "#")
     assert len(found.ids) == len(set(found.ids))
     links = {attrs.get("href") or "" for _, attrs in found.tags}
     targets = {link for link in links if link.startswith("#")}
@@ -140,10 +146,11 @@ def test_a_long_run_is_thinned_out_and_keeps_its_longest_steps() -> None:
     drawn = series.columns
     assert len(drawn["steps"]) <= MAX_POINTS
     assert series.steps == 100_000
+    assert {*drawn["median"], *drawn["shortest"]} == {10.0}
     assert {n for n, ms in zip(drawn["steps"], drawn["wall"], strict=True) if ms == 1000} == long
     text = page(stored("findings"), series)
     assert len(text.encode()) < MAX_BYTES
-    assert "100,000 steps; a point stands for 50, by the longest" in text
+    assert "100,000 steps; a point stands for 50: their median, and the band" in text
 
 
 def test_many_findings_stay_below_the_limit() -> None:
@@ -192,6 +199,41 @@ def test_a_page_of_a_comparison() -> None:
     text = render_overview(show_comparison(compare(before, after), RenderOptions()), load_assets())
     assert len(Parsed(text).raw["script"]) == 2
     assert "recompiles" in text
+
+
+def test_the_first_screen_has_verdict_seconds_and_findings() -> None:
+    """In this order, above the steps; each row of the table leads to its card, each card to the
+    editor and to what tlparse has of the compile."""
+    goodput = GoodputSection(wall_s=10.0, goodput_s=6.0, badput_s={"compile": 4.0}, fraction=0.6)
+    text = page(msgspec.structs.replace(stored("findings"), goodput=goodput))
+    order = ('class="verdict', 'class="shares"', "<caption>Findings, ", 'id="steps"')
+    places = [text.index(part) for part in (*order, '<article class="card', "About this run</h2>")]
+    assert places == sorted(places)
+    assert "steps 6.0 s (60 %)" in text
+    assert 'x="60.0" width="40.0"' in text
+    assert '<a href="#finding-1">1</a>' in text
+    assert '<a href="vscode://file/a%3Cb%22.py:3">open in the editor</a>' in text
+    assert '<a href="tlparse/index.html#%5B0/1%5D">graph and guards of the compile</a>' in text
+
+
+def test_the_page_of_a_session() -> None:
+    """A row for each test, the worst first, with a link to its own page."""
+    names = ("findings", "clean", "breaks")
+    receipts = {name: stored(name) for name in names}
+    tests = [WatchedTest(f"test_<{n}>", r, n == "breaks", f"{n}.html") for n, r in receipts.items()]
+    session = build_session_page([*tests, WatchedTest("quiet", stored("clean"), False, "")], PLAIN)
+    assert (session.kind, session.sentence) == ("bad", "4 watched tests, 1 failed, 2 with findings")
+    (table,) = session.blocks
+    assert isinstance(table, Table)
+    assert [row[:2] for row in table.rows[:2]] == [
+        ("test_<breaks>", "failed"),
+        ("test_<findings>", "passed"),
+    ]
+    text = render_overview(session, load_assets())
+    found = Parsed(text)
+    assert len(found.ids) == len(set(found.ids))
+    assert '<a href="breaks.html">test_&lt;breaks&gt;</a>' in text
+    assert '<th scope="row">quiet</th>' in text
 
 
 def test_numbers_become_bars_and_lines() -> None:

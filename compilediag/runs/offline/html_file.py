@@ -1,4 +1,4 @@
-"""HTML reports as files: of a run, a comparison, a trend."""
+"""HTML reports as files: of a run, a comparison, a trend, a test session."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import msgspec
 
 from compilediag.compare.gate.baseline_file import write_whole
 from compilediag.readers.journal import read_run
+from compilediag.receipt.user_line import find_leading_call
 from compilediag.runs.run_directory import PAGE_MARK, check_file
 from compilediag.timeline.timeline import fold
 from compilediag.views import html
@@ -23,8 +24,10 @@ from compilediag.views.html.report import (
     build_step_series,
     render_report,
 )
+from compilediag.views.lookups import number_findings
 
 if TYPE_CHECKING:
+    from compilediag.receipt.schema.compiles import FindingRecord
     from compilediag.receipt.schema.receipt import Receipt
 
 _STYLES = ("vendor/uPlot.min.css", "assets/style.css")
@@ -57,8 +60,19 @@ def write_report(receipt: Receipt, path: str, file: str, *, root: str, suffix: s
     folder = os.path.dirname(os.path.abspath(file))
     graphs = [os.path.join(os.path.dirname(path), each.uri) for each in reports[:1]]
     address = "".join(quote(os.path.relpath(each, folder)) for each in graphs)
-    sources = ReportSources(series, raw, address, notes)
+    lines = {number: _make_editor_url(each, root) for number, each in number_findings(receipt)}
+    sources = ReportSources(series, raw, address, lines, notes)
     write_page(file, render_report(receipt, sources, load_assets(), root=root, suffix=suffix))
+
+
+def _make_editor_url(finding: FindingRecord, root: str) -> str:
+    """Make the address that opens the line of a finding in VS Code, as in
+    https://code.visualstudio.com/docs/configure/command-line#_opening-vs-code-with-urls."""
+    place = find_leading_call(finding) or finding.location
+    path = "" if place is None else os.path.join(root, place.file)
+    if place is None or not os.path.isabs(path) or not place.file.endswith(".py"):
+        return ""
+    return f"vscode://file{quote(path)}:{place.line}"
 
 
 def write_page(file: str, text: str) -> None:

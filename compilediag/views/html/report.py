@@ -1,28 +1,33 @@
-"""The HTML report of a run: its summary, steps, findings, frames, costs, and what ran."""
+"""The HTML report of a run: its summary, steps, findings, frames, costs, and what ran; and the page
+of a session of tests, which leads to them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from statistics import median
+from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from msgspec.structs import replace
 
 from compilediag import extension_points
 from compilediag.project_urls import get_rule_url
+from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import flatten
 from compilediag.receipt.schema.running import GoodputSection
 from compilediag.timeline.timeline import Step
 from compilediag.views.compiles import show_frames, show_measured_seconds
-from compilediag.views.document import LINE_CHARS, Section, Table
+from compilediag.views.document import LINE_CHARS, Block, Kind, Overview, Section, Table
 from compilediag.views.findings import build_card, join_exports
-from compilediag.views.format import format_metric, format_percent, format_seconds
+from compilediag.views.format import format_metric, format_percent, format_seconds, pluralize
 from compilediag.views.headline import build_headline, list_trainer_notes
 from compilediag.views.html.page import Assets, render_page
-from compilediag.views.lookups import list_main_findings, number_findings
+from compilediag.views.lookups import list_compiles, list_main_findings, number_findings
 from compilediag.views.next_command import choose_command
 from compilediag.views.ranks import show_ranks
+from compilediag.views.sentence import describe_finding
 from compilediag.views.steps import TIMED, show_steps
 from compilediag.views.style import RenderOptions
 from compilediag.views.summary import list_environment, summarize
@@ -45,8 +50,8 @@ class StepSeries:
     """The steps of one process as columns that a chart draws."""
 
     columns: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """By the names that `assets/report.js` reads, milliseconds but for the step numbers; of several
-    steps in one point the longest; and marks of compiles."""
+    """By the names that `assets/report.js` reads, milliseconds but for the step numbers: of several
+    steps in one point the longest, with their median and shortest; and marks of compiles."""
     steps: int = 0
     """All that were timed."""
     steps_per_point: int = 1
@@ -62,6 +67,8 @@ class ReportSources:
     """The receipt as JSON with line breaks."""
     graphs: str = ""
     """The address of tlparse's report, relative to the page."""
+    editors: Mapping[int, str] = field(default_factory=dict[int, str])
+    """Addresses that open the lines of findings in an editor, by the findings' numbers."""
     notes: tuple[str, ...] = ()
     """Why something is missing."""
 
@@ -72,13 +79,14 @@ def render_report(
     """Render the page. Files below `root` are shown relative to it; `suffix` is what commands need
     to find this receipt again, such as its path."""
     options = RenderOptions(width=SCREEN_WIDTH, root=root)
-    overview = summarize(receipt, options, findings=False)
+    overview = summarize(receipt, options)
     notes = (*build_headline(receipt).more, *list_trainer_notes(receipt))
     main = list_main_findings(receipt)
     exports = join_exports(finding for _, finding in main if finding.fix.recipe)
     # Findings of at least `warning`, then notes.
     ordered = number_findings(receipt)
     ordered.sort(key=lambda pair: (pair[1].severity == "info", pair[1].follows is not None))
+    shown = ordered[:MAX_CARDS]
     command = " ".join(receipt.header.run.argv_redacted)
     return render_page(
         assets,
@@ -91,14 +99,17 @@ def render_report(
             facts=_list_facts(receipt, options),
             sections=_build_sections(receipt, options),
         ),
-        summary=overview.blocks,
+        seconds=_build_goodput(receipt.goodput),
+        summary=[_link_findings(block) for block in overview.blocks],
         following=options.clean(choose_command(receipt, suffix), 400),
         exports=[options.clean(line, LINE_CHARS) for line in exports],
         graphs=sources.graphs,
         series=sources.series,
-        cards=[build_card(*pair, receipt, options, VALUE_CHARS) for pair in ordered[:MAX_CARDS]],
+        cards=[build_card(*pair, receipt, options, VALUE_CHARS) for pair in shown],
         cards_left_out=max(0, len(ordered) - MAX_CARDS),
+        editors=sources.editors,
         rule_page=get_rule_url,
+        compiles=_link_compiles(shown, receipt, sources.graphs),
         raw=sources.raw[:MAX_RAW_CHARS],
         raw_left_out=max(0, len(sources.raw) - MAX_RAW_CHARS),
         notes=sources.notes,
@@ -111,12 +122,11 @@ def _build_sections(receipt: Receipt, options: RenderOptions) -> list[Section]:
     running = receipt.steps is not None or receipt.timings
     ranked = receipt.ranks is not None and receipt.ranks.rows
     varied = build_varied(receipt, options, complete=True)
-    spent, compiling = _build_goodput(receipt.goodput), show_measured_seconds(receipt, options)
+    compiling = show_measured_seconds(receipt, options)
     steps = show_steps(receipt, options) if running else ()
     sections = [
         Section("frames", "Frames", "What was compiled", show_frames(receipt, options)),
         Section("varied", "What varied", "What varied", varied),
-        Section("goodput", "Goodput", "Where the seconds of the run went", spent),
         Section("seconds", "Compile time", "Where compile seconds went", compiling),
         Section("step-times", "Step times", "Where the steps' time went", steps),
         Section("ranks", "Ranks", "Ranks", show_ranks(receipt, options) if ranked else ()),
@@ -126,6 +136,28 @@ def _build_sections(receipt: Receipt, options: RenderOptions) -> list[Section]:
     if receipt.cadence is not None and extension_points.is_installed(point):
         sections.append(extension_points.load(point, "the section of a probe")(receipt, options))
     return [section for section in sections if section.blocks or section.pictures]
+
+
+def _link_findings(block: Block) -> Block:
+    """Lead from the table of findings to their cards, which have what to do."""
+    if not isinstance(block, Table):
+        return block
+    rows, title = [row[:-1] for row in block.rows], "Findings, the most important first"
+    links = [f"#finding-{row[0]}" for row in rows]
+    return replace(block, title=title, head=block.head[:-1], rows=rows, links=links)
+
+
+def _link_compiles(
+    findings: Sequence[tuple[int, FindingRecord]], receipt: Receipt, graphs: str
+) -> dict[int, str]:
+    """Link what tlparse's report has of each finding's first compile, by the finding's number; of
+    several reports none: the ids of compiles are those of one process."""
+    if not graphs or sum(each.role == "tlparse_report" for each in receipt.artifacts) > 1:
+        return {}
+    found = {number: list_compiles(finding, receipt)[:1] for number, finding in findings}
+    return {
+        n: f"{graphs}#{quote(f'[{e.compile_id}]')}" for n, first in found.items() for e in first
+    }
 
 
 def _list_facts(receipt: Receipt, options: RenderOptions) -> list[tuple[str, str]]:
@@ -144,22 +176,22 @@ def _list_facts(receipt: Receipt, options: RenderOptions) -> list[tuple[str, str
     return [(name, options.clean(value, 1000)) for name, value in every if value]
 
 
-def _build_goodput(goodput: GoodputSection | None) -> list[Table]:
-    """Build the table of the run's seconds; empty where they were not taken apart."""
+def _build_goodput(goodput: GoodputSection | None) -> list[tuple[str, float, float]]:
+    """Lay the run's seconds side by side: text, start and width in percent; empty where they were
+    not taken apart."""
     if goodput is None or not goodput.wall_s or goodput.goodput_s is None:
         return []
     lost = sorted(goodput.badput_s.items(), key=lambda loss: -(loss[1] or 0.0))
-    parts = [("steps", goodput.goodput_s), *((name, size) for name, size in lost if size)]
-    rows = [
-        (
-            name.replace("_", " "),
-            format_seconds(size),
-            format_percent(size, goodput.wall_s) or "",
-        )
-        for name, size in parts
-    ]
-    head = ("part", "seconds", "share")
-    return [Table(head, rows, right=head[1:], bars=[size for _, size in parts])]
+    sizes = [("steps", goodput.goodput_s), *((name, size) for name, size in lost if size)]
+    whole = sum(size for _, size in sizes) or 1.0
+    parts: list[tuple[str, float, float]] = []
+    start = 0.0
+    for name, size in sizes:
+        share = format_percent(size, goodput.wall_s)
+        text = f"{name.replace('_', ' ')} {format_seconds(size)} ({share})"
+        parts.append((text, round(start, 2), round(100 * size / whole, 2)))
+        start += 100 * size / whole
+    return parts
 
 
 def _build_cuda_graphs(receipt: Receipt, options: RenderOptions) -> list[Table]:
@@ -184,6 +216,7 @@ def build_step_series(steps: Sequence[Step], receipt: Receipt) -> StepSeries:
     per_point = max(1, -(-len(steps) // MAX_POINTS))
     points = [steps[first : first + per_point] for first in range(0, len(steps), per_point)]
     shown = [max(point, key=lambda step: step.wall_s) for point in points]
+    walls = [[step.wall_s for step in point] for point in points] if per_point > 1 else []
     phases: list[dict[str, Any]] = []
     for name in TIMED:
         values: list[float | None] = [getattr(step, f"{name}_s") for step in shown]
@@ -195,6 +228,8 @@ def build_step_series(steps: Sequence[Step], receipt: Receipt) -> StepSeries:
         "steps": [step.number for step in shown],
         "wall": [_round_to_ms(step.wall_s) for step in shown],
         "compile": [_round_to_ms(step.compile_s) for step in shown],
+        "median": [_round_to_ms(median(seconds)) for seconds in walls],
+        "shortest": [_round_to_ms(min(seconds)) for seconds in walls],
         "phases": phases,
         "marks": marks[:MAX_MARKS],
     }
@@ -220,3 +255,52 @@ def _list_marks(receipt: Receipt) -> list[dict[str, Any]]:
 
 def _round_to_ms(value: float) -> float:
     return round(1000 * value, 4)
+
+
+# --- a session of tests --------------------------------------------------------------------------
+
+
+class WatchedTest(NamedTuple):
+    """A watched test."""
+
+    name: str
+    receipt: Receipt
+    failed: bool
+    page: str
+    """The address of its own page, relative to that of the session; empty without one."""
+
+
+_WORST: tuple[Kind, ...] = ("bad", "blind", "warn", "good")
+
+
+def build_session_page(tests: Sequence[WatchedTest], options: RenderOptions) -> Overview:
+    """Build the page of a session, the worst tests first: pass or fail, counts, first finding."""
+    kinds = {test.name: build_headline(test.receipt).kind for test in tests}
+
+    def get_badness(test: WatchedTest) -> tuple[bool, int, int]:
+        recompiles = test.receipt.compile.recompiles or 0
+        return (not test.failed, _WORST.index(kinds[test.name]), -recompiles)
+
+    tests = sorted(tests, key=get_badness)
+    rows: list[tuple[str, ...]] = []
+    for name, receipt, failed, _ in tests:
+        first = [
+            f"{finding.rule} {describe_finding(finding, receipt, options)}"
+            for _, finding in list_main_findings(receipt)[:1]
+        ]
+        counts = (receipt.compile.recompiles, receipt.compile.graph_breaks)
+        result = "failed" if failed else "passed"
+        numbers = ("?" if count is None else f"{count:,}" for count in counts)
+        rows.append((options.clean(name, 200), result, *numbers, "".join(first)))
+    head = ("test", "result", "recompiles", "graph breaks", "first finding")
+    table = Table(head, rows, right=head[2:4], links=[test.page for test in tests])
+    failures = sum(test.failed for test in tests)
+    found = sum(bool(row[-1]) for row in rows)
+    worst = min(kinds.values(), default=_WORST[-1], key=_WORST.index)
+    return Overview(
+        title="tests",
+        kind="bad" if failures else "warn" if worst == "bad" else worst,
+        sentence=f"{pluralize(len(tests), 'watched test')}, {failures:,} failed, "
+        f"{found:,} with findings",
+        sections=[Section("tests", "All tests", "All tests", (table,))],
+    )

@@ -30,7 +30,7 @@
   // --- the steps; a mark has the colour of its finding's card -------------------------------
   const box = find("chart");
   if (!box || !data.steps || !data.steps.length) return;
-  const { steps, wall, compile, phases, marks } = data;
+  const { steps, wall, compile, median, shortest, phases, marks } = data;
   const middle = [...wall].sort((a, b) => a - b)[wall.length >> 1];
   const logarithmic = Math.max(...wall) > 20 * middle && middle > 0;
   let chart = null;
@@ -57,6 +57,7 @@
   const time = (ms) => (!ms ? "0" : ms >= 1000 ? `${+(ms / 1000).toPrecision(3)} s` : ms >= 1 ? `${+ms.toPrecision(3)} ms` : `${+(ms * 1000).toPrecision(3)} us`);
   const sentence = (point) => {
     const parts = [`step ${steps[point].toLocaleString("en")}: ${time(wall[point])}`];
+    if (median.length) parts[0] += `, the longest of its neighbours (median ${time(median[point])})`;
     if (compile[point]) parts.push(`of it ${time(compile[point])} compiling`);
     for (const phase of phases) if (phase.ms[point]) parts.push(`${phase.name} ${time(phase.ms[point])}`);
     const here = (marksAt.get(point) || []).slice(0, 3);
@@ -88,6 +89,7 @@
     ctx.restore();
   };
 
+  const thinned = median.length > 0;
   const draw = () => {
     const range = chart && chart.scales.x;
     const kept = range ? { min: range.min, max: range.max } : null;
@@ -95,6 +97,14 @@
     const text = (_plot, value) => (value === null || value === undefined ? "" : time(value));
     const shown = { width: 0, points: { show: false }, value: text };
     const bars = { ...shown, paths: uPlot.paths.bars({ size: [0.8, 60] }) };
+    const rest = thinned
+      ? [
+          { ...shown, label: "longest" },
+          { ...shown, label: "shortest" },
+          { ...shown, label: "median", stroke: color("wall"), width: 1.5 },
+        ]
+      : [{ ...bars, label: "whole step", fill: color("part4") }];
+    const columns = thinned ? [wall, shortest, median] : [wall];
     const positive = (values) => (logarithmic ? values.map((value) => value || null) : values);
     const axis = { stroke: color("dim"), grid: { stroke: color("line"), width: 1 }, ticks: { stroke: color("line") } };
     chart = new uPlot(
@@ -103,15 +113,12 @@
         height: 300,
         scales: { x: { time: false, range: (_plot, low, high) => [low - 0.5, high + 0.5] }, y: { distr: logarithmic ? 3 : 1, range: logarithmic ? undefined : (_plot, _low, high) => [0, high * 1.05] } },
         axes: [axis, { ...axis, size: 70, values: (_plot, values) => values.map((value) => (value === null ? "" : time(value))) }],
-        series: [
-          { label: "step" },
-          { ...bars, label: "whole step", fill: color("part4") },
-          { ...bars, label: "compiling", fill: color("recompile") },
-        ],
+        series: [{ label: "step" }, ...rest, { ...bars, label: "compiling", fill: color("recompile") }],
+        bands: thinned ? [{ series: [1, 2], fill: color("part4") }] : [],
         cursor: { drag: { x: true, y: false } },
         hooks: { draw: [drawMarks], setCursor: [(plot) => plot.cursor.idx !== null && show(plot.cursor.idx)] },
       },
-      [steps, positive(wall), positive(compile)],
+      [steps, ...columns.map(positive), positive(compile)],
       box,
     );
     if (kept) chart.setScale("x", kept);
@@ -136,10 +143,19 @@
     chart.setScale("x", { min: Math.max(first, min), max: Math.min(last, Math.max(max, min + 1)) });
   };
   const whole = () => zoom(-Infinity, Infinity);
+  const zoomBy = (factor) => {
+    const { min, max } = chart.scales.x;
+    const center = at >= 0 ? steps[at] : (min + max) / 2;
+    const half = Math.max(1, ((max - min) / 2) * factor);
+    zoom(center - half, center + half);
+  };
   const keys = {
     ArrowLeft: (event) => go(event.shiftKey ? marked.filter((point) => point < at).pop() ?? at : at - 1),
     ArrowRight: (event) => go(event.shiftKey ? marked.find((point) => point > at) ?? at : at + 1),
     Home: () => go(0),
+    "+": () => zoomBy(0.5),
+    "=": () => zoomBy(0.5),
+    "-": () => zoomBy(2),
     Escape: whole,
     Enter: () => {
       const mark = (marksAt.get(at) || []).find((each) => each.finding);
