@@ -14,7 +14,7 @@ from compilediag.errors import CompilediagError, OutputUnwritable
 from compilediag.pytest_plugin.configurations import UPDATE, get_update_messages
 from compilediag.pytest_plugin.judge import describe_count
 from compilediag.pytest_plugin.marks import COUNTED, COUNTS
-from compilediag.pytest_plugin.settings import get_report_folder
+from compilediag.pytest_plugin.settings import read_settings
 from compilediag.views.format import pluralize
 from compilediag.views.text import clean
 
@@ -49,9 +49,6 @@ def write_test_receipt(run: WatchResult, nodeid: str, folder: Path) -> Path:
     return run.save(folder / make_file_name(nodeid))
 
 
-PAGE = "index.html"
-
-
 def write_session_page(failed: Mapping[str, bool], folder: Path) -> Path:
     """Write a page of the receipts that tests of this session have left in the folder, and the page
     of each that compiled or failed. `failed`: by the id of each watched test.
@@ -71,12 +68,11 @@ def write_session_page(failed: Mapping[str, bool], folder: Path) -> Path:
         if not file.is_file():
             continue
         receipt, page, path = read_receipt(file), file.with_suffix(".html"), str(file)
-        own = bool(receipt.compile.frames or is_failed)
+        own = page.name if receipt.compile.frames or is_failed else ""
         if own:
-            suffix = f" {shlex.quote(path)}"
-            write_report(receipt, path, str(page), root=root, suffix=suffix)
-        tests.append(WatchedTest(nodeid, receipt, is_failed, page.name if own else ""))
-    page = folder / PAGE
+            write_report(receipt, path, str(page), root=root, suffix=f" {shlex.quote(path)}")
+        tests.append(WatchedTest(nodeid, receipt, is_failed, own))
+    page = folder / "index.html"
     overview = build_session_page(tests, RenderOptions(root=root))
     write_page(str(page), render_overview(overview, load_assets()))
     return page
@@ -111,12 +107,11 @@ def write_summary(terminal: Any, reports: Sequence[Any]) -> None:
         terminal.line(f"{better} {word} better than the baseline: {UPDATE} keeps that")
     for text in get_update_messages(terminal.config):
         terminal.line(clean(text, limit=1000))
-    folder = get_report_folder(terminal.config)
+    folder = read_settings(terminal.config).report
     if folder is not None and watched:
         red = {report.nodeid for report in reports if report.failed}
-        judged = {n: p.get("compilediag.judged") == "failed" for n, p in watched.items()}
         try:
-            page = write_session_page({n: bad or n in red for n, bad in judged.items()}, folder)
+            page = write_session_page({nodeid: nodeid in red for nodeid in watched}, folder)
             text = f"wrote {page}: all tests on one page"
         except CompilediagError as error:
             text = f"no page of the receipts: {error}"

@@ -19,7 +19,7 @@ from compilediag.receipt.schema.record import flatten
 from compilediag.receipt.schema.running import GoodputSection
 from compilediag.timeline.timeline import Step
 from compilediag.views.compiles import show_frames, show_measured_seconds
-from compilediag.views.document import LINE_CHARS, Block, Kind, Overview, Section, Table
+from compilediag.views.document import LINE_CHARS, Block, Overview, Section, Table
 from compilediag.views.findings import build_card, join_exports
 from compilediag.views.format import format_metric, format_percent, format_seconds, pluralize
 from compilediag.views.headline import build_headline, list_trainer_notes
@@ -270,24 +270,18 @@ class WatchedTest(NamedTuple):
     """The address of its own page, relative to that of the session; empty without one."""
 
 
-_WORST: tuple[Kind, ...] = ("bad", "blind", "warn", "good")
-
-
 def build_session_page(tests: Sequence[WatchedTest], options: RenderOptions) -> Overview:
     """Build the page of a session, the worst tests first: pass or fail, counts, first finding."""
-    kinds = {test.name: build_headline(test.receipt).kind for test in tests}
 
     def get_badness(test: WatchedTest) -> tuple[bool, int, int]:
-        recompiles = test.receipt.compile.recompiles or 0
-        return (not test.failed, _WORST.index(kinds[test.name]), -recompiles)
+        seen = test.receipt.compile
+        return (not test.failed, -(seen.recompiles or 0), -(seen.graph_breaks or 0))
 
     tests = sorted(tests, key=get_badness)
     rows: list[tuple[str, ...]] = []
     for name, receipt, failed, _ in tests:
-        first = [
-            f"{finding.rule} {describe_finding(finding, receipt, options)}"
-            for _, finding in list_main_findings(receipt)[:1]
-        ]
+        main = list_main_findings(receipt)[:1]
+        first = [f"{each.rule} {describe_finding(each, receipt, options)}" for _, each in main]
         counts = (receipt.compile.recompiles, receipt.compile.graph_breaks)
         result = "failed" if failed else "passed"
         numbers = ("?" if count is None else f"{count:,}" for count in counts)
@@ -296,10 +290,9 @@ def build_session_page(tests: Sequence[WatchedTest], options: RenderOptions) -> 
     table = Table(head, rows, right=head[2:4], links=[test.page for test in tests])
     failures = sum(test.failed for test in tests)
     found = sum(bool(row[-1]) for row in rows)
-    worst = min(kinds.values(), default=_WORST[-1], key=_WORST.index)
     return Overview(
         title="tests",
-        kind="bad" if failures else "warn" if worst == "bad" else worst,
+        kind="bad" if failures else "warn" if found else "good",
         sentence=f"{pluralize(len(tests), 'watched test')}, {failures:,} failed, "
         f"{found:,} with findings",
         sections=[Section("tests", "All tests", "All tests", (table,))],

@@ -154,7 +154,6 @@
     ArrowRight: (event) => go(event.shiftKey ? marked.find((point) => point > at) ?? at : at + 1),
     Home: () => go(0),
     "+": () => zoomBy(0.5),
-    "=": () => zoomBy(0.5),
     "-": () => zoomBy(2),
     Escape: whole,
     Enter: () => {
