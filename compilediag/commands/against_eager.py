@@ -49,7 +49,6 @@ _ONE_RUN = (
     "trace",
     "tlparse",
     "depyf",
-    "profile_on_signal",
 )
 """RunOptions that change the runs that are compared, or make others."""
 

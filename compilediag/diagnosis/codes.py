@@ -106,7 +106,7 @@ CD214 higher-order-op: a control-flow operator was used against its contract
 CD290 other: a graph break that fits no category: torch's title is shown
 CD301 sync-loop: host-device synchronisations in a loop, by user line
 CD302 compile-in-steady-state: a first compile or recompile inside a timed or steady step
-CD303 timer-scope: a time reported as the model's includes host work, or only the launch
+CD303 timer-scope: a time reported as the model's includes host work
 CD304 cadence-recompile: a periodic spike is compilation, not the metric
 CD305 cadence-cost info: a periodic metric's genuine recurring cost, and what collisions add
 CD306 packing-copies: large buffers are zero-filled and overwritten every step

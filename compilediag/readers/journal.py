@@ -5,7 +5,6 @@ nothing here raises on contents, and every size has a cap."""
 from __future__ import annotations
 
 import binascii
-import contextlib
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -16,7 +15,6 @@ import msgspec
 
 from compilediag.readers.lines import parse_object, split_lines
 from compilediag.readers.storage import (
-    get_size,
     is_uri,
     join_path,
     list_names,
@@ -206,10 +204,8 @@ class _Position:
 class JournalTail:
     """The journals of one run directory, read further in each poll. No file stays open."""
 
-    def __init__(self, run_dir: str, max_files: int, *, from_end: bool = False) -> None:
-        """`from_end`: what the journals of the first poll hold by then is left out."""
+    def __init__(self, run_dir: str, max_files: int) -> None:
         self._run_dir = run_dir
-        self._from_end = from_end
         self._max_files = max_files
         self._positions: dict[str, _Position] = {}
         self.files_left_out = 0
@@ -221,11 +217,7 @@ class JournalTail:
         names = list_journal_names(self._run_dir)
         for name in names:
             if name not in self._positions and len(self._positions) < self._max_files:
-                position = self._positions[name] = _Position()
-                with contextlib.suppress(OSError):
-                    if self._from_end:
-                        position.offset = get_size(join_path(self._run_dir, name))
-        self._from_end = False
+                self._positions[name] = _Position()
         self.files_left_out = max(0, len(names) - self._max_files)
         added: dict[str, list[Event]] = {}
         for name, position in self._positions.items():

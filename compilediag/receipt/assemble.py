@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from compilediag._version import __version__
-from compilediag.diagnosis.figures.caches import build_cache_section, list_precompiled
+from compilediag.diagnosis.figures.caches import build_cache_section
 from compilediag.diagnosis.figures.devices import (
     build_cudagraph_section,
     build_memory_section,
@@ -32,7 +32,6 @@ from compilediag.diagnosis.figures.recorded import (
     are_logged_losses_finite,
     build_ablations_section,
     build_loops_section,
-    build_profiles_section,
     build_tracked_section,
     describe_unlisted_runs,
     get_logged_counts,
@@ -160,7 +159,6 @@ def _build_unredacted(
         timings=list_timings(timeline),
         syncs=build_syncs_section(timeline),
         caches=build_cache_section(timeline),
-        precompiled=list_precompiled(timeline),
         goodput=time,
         memory=build_memory_section(timeline),
         cudagraph=build_cudagraph_section(timeline),
@@ -168,7 +166,6 @@ def _build_unredacted(
         invocations=build_invocations_section(timeline),
         shapes=build_shapes_section(timeline),
         pipeline=build_loops_section(timeline),
-        profiles=build_profiles_section(timeline),
         ranks=build_ranks_section(
             timeline, diagnosis.causes, find_expected_ranks(timeline, run), run.ranks
         ),

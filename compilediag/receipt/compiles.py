@@ -13,7 +13,6 @@ from compilediag.diagnosis.figures.compile_costs import (
     build_seconds_section,
     compute_compile_time,
 )
-from compilediag.diagnosis.figures.devices import build_compile_memory
 from compilediag.diagnosis.figures.varied import MAX_VARIED, build_varied
 from compilediag.diagnosis.findings import (
     CauseId,
@@ -66,7 +65,6 @@ def build_compile_section(timeline: Timeline, diagnosis: Diagnosis) -> CompileSe
         time_s=compute_compile_time(timeline),
         seconds=build_seconds_section(timeline),
         guards=build_guards_section(timeline),
-        memory=build_compile_memory(timeline),
         recompiles_by_family=families,
         **{need: needs[need] for need in get_args(Need)},
         varied=varied[:MAX_VARIED],

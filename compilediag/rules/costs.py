@@ -248,11 +248,6 @@ def find_expensive_guards(timeline: Timeline) -> Iterable[Finding]:
             "lines": [{**pick(at, "file", "line"), "guards": count} for at, count in lines],
             "in_python": dearest.in_python,
             "python_guards": list(dearest.python_texts),
-            "before_graph_us": {
-                call.function.function: call.before_graph_us
-                for call in timeline.warm_calls
-                if call.process == timeline.lead and call.before_graph_us is not None
-            },
         },
     )
 

@@ -80,7 +80,6 @@ ALL_RULES: tuple[Rule, ...] = (
     *fixed_shapes.RULES,
     *_load_rules(extension_points.KNEE_RULES),
     steps.find_reads_in_model_time,
-    steps.find_launch_times,
     *_load_rules(extension_points.PACKING_RULES),
     *_load_rules(extension_points.CADENCE_RULES),
     steps.find_data_bound_steps,

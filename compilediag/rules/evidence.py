@@ -26,9 +26,6 @@ _NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '(?P<name>[^']{1,
 _TOO_OLD = "is older than 3.10"
 """In what the bootstrap notes of a Python that compilediag cannot observe."""
 
-_NO_REASON = frozenset({"ahead_of_time", "never_ran", "unknown"})
-"""Reasons that are none where compiled code ran that was loaded."""
-
 _WRAPPERS = re.compile(r"/torch/(?:nn/parallel|distributed)/")
 _MODULES = re.compile(r"/torch/nn/modules/")
 
@@ -77,8 +74,6 @@ def find_nothing_compiled(timeline: Timeline) -> Iterable[Finding]:
     if any(frame.graphs for frame in timeline.frames):
         return
     why = next(_iterate_reasons(timeline))
-    if why.kind in _NO_REASON and any(function.called for function in timeline.precompiled):
-        return
     yield make_finding(
         timeline,
         "CD901",
@@ -125,13 +120,6 @@ def _iterate_reasons(timeline: Timeline) -> Iterator[BlindReason]:
             f"nothing was compiled: every operation of {format_count(compiled, 'frame')} lies "
             "behind a graph break",
             "remove the graph breaks: all that they leave runs eager",
-        )
-    if timeline.precompiled:
-        yield BlindReason(
-            "never_ran",
-            f"nothing was compiled, and of {format_count(len(timeline.precompiled), 'function')} "
-            "that was loaded with compiled code none ran it",
-            "call what was loaded: the function itself runs eager",
         )
     requested = any(part.facts.get("compile_requests") for part in timeline.processes)
     yield _NEVER_CALLED if requested else _UNKNOWN

@@ -1,6 +1,6 @@
 """Rules about steps beside compiled code: synchronisations in loops (CD301), compiles in steps that
 should be steady, or in a stretch that the program times (CD302), spans that claim to be the model's
-time and hold something else, or only the launch (CD303), and waiting for data (CD307). All of the
+time and hold something else (CD303), and waiting for data (CD307). All of the
 lead process."""
 
 from __future__ import annotations
@@ -195,12 +195,6 @@ def _make_late_finding(
 
 # --- CD303 --------------------------------------------------------------------------------------
 
-MIN_LAUNCHES = 3
-"""Steps with device times from which on launch time is distinguished from the model's."""
-
-LAUNCH_RATIO = 2.0
-"""Device time over host time from which on the host's is the launch alone."""
-
 _MODEL_NAME = re.compile(
     r"(?:(?:^|.*[^a-z])(?:forward|inference)|model)(?:[^a-z]*(?:pass|time|ms))?", re.IGNORECASE
 )
@@ -238,37 +232,6 @@ def find_reads_in_model_time(timeline: Timeline) -> Iterable[Finding]:
                     {**pick(line.place, "file", "line"), "kind": line.kind} for line in lines
                 ],
             },
-        )
-
-
-def find_launch_times(timeline: Timeline) -> Iterable[Finding]:
-    """CD303: the program's span "forward" ends long before the device has done the forward."""
-    if not timeline.device_steps:
-        return
-    named = {span.step for span in _list_main_spans(timeline) if span.name == "forward"}
-    host_s = {
-        step.number: step.forward_s
-        for step in timeline.steps
-        if step.process == timeline.lead and step.number in named and step.compile_s == 0.0
-    }
-    ratios = {
-        device_step.number: device_step.forward_s / host
-        for device_step in timeline.device_steps
-        if device_step.process == timeline.lead
-        and device_step.forward_s
-        and (host := host_s.get(device_step.number))
-    }
-    if len(ratios) >= MIN_LAUNCHES and (ratio := median(ratios.values())) >= LAUNCH_RATIO:
-        yield make_finding(
-            timeline,
-            "CD303",
-            f"the time of `forward` is launch time: the device works {ratio:.1f} times as long",
-            "read the device's time (`steps.device_timing`); to time by hand use torch.cuda.Event, "
-            "not a clock of the host",
-            variable="forward",
-            count=len(ratios),
-            steps=ratios,
-            evidence={"span": "forward", "device_over_host": ratio, "steps": len(ratios)},
         )
 
 

@@ -279,7 +279,6 @@ _ROLES_BY_PREFIX = (
     ("journal-", "journal"),
     (TEXT_LOG_PREFIX, "torch_logs"),
     (f"{ARTIFACTS}/{TRACES}", "torch_trace"),
-    (f"{ARTIFACTS}/profile-", "torch_profile"),
     (f"{ARTIFACTS}/{DEPYF}/", "depyf"),
     ("attach-fault-", "fault"),
 )

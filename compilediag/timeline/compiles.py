@@ -5,12 +5,11 @@ read."""
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from compilediag.receipt.schema.compiles import CompileGrowth
 from compilediag.timeline.process import ProcessEvents, extend_record
 from compilediag_harness import wire
 
@@ -195,8 +194,6 @@ class TimedWarmCalls:
     process: int
     function: wire.Location
     calls: int
-    before_graph_us: float | None
-    """Median; None where code that is not compiled runs before the first graph."""
     runs: tuple[tuple[wire.Location, int], ...]
     """How often the graph of each frame ran in all of them."""
 
@@ -207,27 +204,10 @@ def collect_warm_calls(process: int, events: Sequence[wire.WarmCallsTimed]) -> l
     runs: dict[int, list[tuple[wire.Location, int]]] = {}
     for caller, frame, count in zip(newest.callers, newest.frames, newest.runs, strict=False):
         runs.setdefault(caller, []).append((frame, count))
-    columns = zip(newest.functions, newest.calls, newest.before_graph_us, strict=False)
+    columns = zip(newest.functions, newest.calls, strict=False)
     return [
-        TimedWarmCalls(process, function, calls, before_us, tuple(runs.get(index, ())))
-        for index, (function, calls, before_us) in enumerate(columns)
-    ]
-
-
-def collect_compile_memory(
-    process: int, reads: Iterable[wire.CompileMemoryRead]
-) -> list[CompileGrowth]:
-    """Collect the growth of memory around each compile, in bytes: one for each record."""
-    return [
-        CompileGrowth(
-            compile_id=read.compile_id,
-            epoch=read.epoch,
-            process=process,
-            forward=read.forward,
-            grown_bytes=read.after - read.before,
-            peak_bytes=read.peak_after if read.peak_after > read.peak_before else None,
-        )
-        for read in reads
+        TimedWarmCalls(process, function, calls, tuple(runs.get(index, ())))
+        for index, (function, calls) in enumerate(columns)
     ]
 
 
@@ -265,24 +245,3 @@ def collect_caches(part: ProcessEvents) -> list[ProcessCaches]:
     seen = tuple(writes) if torch is None or torch.hooks.get(CACHE_WRITES, True) else None
     folder = part.get_last(wire.CacheFolderRead)
     return [ProcessCaches(part.index, tuple(lookups), settings, seen, folder)]
-
-
-@dataclass(frozen=True, slots=True)
-class Precompiled:
-    """One function of one process that can run code which another process compiled."""
-
-    process: int
-    function: wire.Location
-    entries: int
-    """Compiled variants that were loaded."""
-    called: bool
-    """One of them ran."""
-
-
-def collect_precompiled(part: ProcessEvents) -> list[Precompiled]:
-    """Collect the functions of a process, in the order in which they were loaded."""
-    called = {event.function for event in part.get_all(wire.PrecompiledCalled)}
-    entries = Counter[wire.Location]()
-    for event in part.get_all(wire.PrecompiledLoaded):
-        entries[event.function] += event.entries
-    return [Precompiled(part.index, at, count, at in called) for at, count in entries.items()]

@@ -1,6 +1,6 @@
 """Steps of a process, and the calls of compiled callables in them.
 
-Of steps: times, device times, disabled calls, hooks. Of calls: the batches in which they were
+Of steps: times, disabled calls. Of calls: the batches in which they were
 recorded, those that a trial timed, what it found in their objects, and the sizes of their tensors
 that change from call to call. Sizes that are equal in every call are one: the rows of a batch and
 of its mask.
@@ -41,17 +41,6 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceStep:
-    """Device seconds of one step, None for a phase it does not have."""
-
-    process: int
-    number: int
-    step_s: float
-    forward_s: float | None
-    backward_s: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class CallsOutside:
     """The calls of one function behind `torch.compiler.disable` in one phase of the steps."""
 
@@ -61,27 +50,6 @@ class CallsOutside:
     count: int
     total_s: float
     longest_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class ModuleHook:
-    """A hook of the program's on a compiled module or its parameters, when the process ended."""
-
-    process: int
-    kind: str
-    """"forward_hook", "backward_hook", "tensor_hook"...; see `HooksFound`."""
-    target: str
-    function: wire.Location
-    disabled: bool
-
-
-@dataclass(frozen=True, slots=True)
-class PartialPhase:
-    """A phase of the steps that was measured in part."""
-
-    process: int
-    phase: str
-    missing: str
 
 
 def collect_steps(part: ProcessEvents) -> list[Step]:
@@ -110,21 +78,6 @@ def collect_steps(part: ProcessEvents) -> list[Step]:
     return made
 
 
-def collect_partial_phases(process: int, batches: Iterable[wire.StepsEnded]) -> list[PartialPhase]:
-    """Collect phases that were measured in part, each once."""
-    missing = {name: why for batch in batches for name, why in batch.partial.items()}
-    return [PartialPhase(process, name, why) for name, why in missing.items()]
-
-
-def collect_device_steps(process: int, events: Iterable[wire.DeviceStepsTimed]) -> list[DeviceStep]:
-    """Collect the steps whose device time is known."""
-    return [
-        DeviceStep(process, *row)
-        for event in events
-        for row in zip(event.steps, event.step_s, event.forward_s, event.backward_s, strict=False)
-    ]
-
-
 def collect_disabled_calls(
     process: int, batches: Iterable[wire.DisabledCallsEnded]
 ) -> list[CallsOutside]:
@@ -142,16 +95,6 @@ def collect_disabled_calls(
                 longest_s=max(known.longest_s, longest_s),
             )
     return list(sums.values())
-
-
-def collect_hooks(process: int, checks: Sequence[wire.HooksFound]) -> list[ModuleHook]:
-    """Collect the hooks on compiled modules, at the last check."""
-    newest = checks[-1]
-    columns = (newest.kinds, newest.targets, newest.functions, newest.disabled)
-    return [
-        ModuleHook(process, kind, target, function, disabled)
-        for kind, target, function, disabled in zip(*columns, strict=False)
-    ]
 
 
 _TENSOR = re.compile(r"(?:(?P<path>[^\[\]]+)=)?\[(?P<sizes>[^\[\]]*)\](?:, |$)")

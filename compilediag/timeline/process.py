@@ -36,7 +36,6 @@ _AFTERWARDS = (
     wire.CallShadowed,
     wire.DeviceMemoryRead,
     wire.HazardsChecked,
-    wire.InterruptLost,
     wire.KneeMeasured,
     wire.OutputsSampled,
     wire.UnguardedChanged,

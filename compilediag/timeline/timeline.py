@@ -12,18 +12,15 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, TypeVar
 
-from compilediag.receipt.schema.compiles import CompileGrowth, Counts
+from compilediag.receipt.schema.compiles import Counts
 from compilediag.timeline.compiles import (
     Compile,
     CompileId,
-    Precompiled,
     ProcessCaches,
     Recompile,
     TimedWarmCalls,
     collect_caches,
-    collect_compile_memory,
     collect_compiles,
-    collect_precompiled,
     collect_warm_calls,
     select_rows,
 )
@@ -47,18 +44,12 @@ from compilediag.timeline.frames import (
 from compilediag.timeline.invocations import (
     Calls,
     CallsOutside,
-    DeviceStep,
-    ModuleHook,
-    PartialPhase,
     StanceCalls,
     Step,
     TimedCalls,
-    collect_device_steps,
     collect_disabled_calls,
     collect_held_states,
-    collect_hooks,
     collect_invocations,
-    collect_partial_phases,
     collect_stance_calls,
     collect_steps,
     collect_timed_calls,
@@ -152,7 +143,6 @@ class Timeline:
     """Cache entries of frames that were compiled again, once each after each recompile."""
     breaks: tuple[BreakSite, ...] = ()
     caches: tuple[ProcessCaches, ...] = _declare(collect_caches)
-    precompiled: tuple[Precompiled, ...] = _declare(collect_precompiled)
     """Of the processes that looked into a compile cache, as far as that was recorded."""
     collectives: tuple[wire.CollectivesPlanned, ...] = _collect_every(wire.CollectivesPlanned)
     skipped: tuple[wire.FrameSkipped, ...] = _declare(collect_skipped)
@@ -161,9 +151,6 @@ class Timeline:
     guard_sets: tuple[wire.GuardsEvaluated, ...] = _collect_every(wire.GuardsEvaluated)
     warm_calls: tuple[TimedWarmCalls, ...] = _collect(wire.WarmCallsTimed, collect_warm_calls)
     guarded_inputs: tuple[wire.InputsGuarded, ...] = _collect_every(wire.InputsGuarded)
-    compile_memory: tuple[CompileGrowth, ...] = _collect(
-        wire.CompileMemoryRead, collect_compile_memory
-    )
     risk_checks: tuple[wire.HazardsChecked, ...] = _collect_last(
         wire.HazardsChecked, lambda event: event.frame
     )
@@ -184,14 +171,10 @@ class Timeline:
     fixed_shapes: tuple[FixedShapeRun, ...] = _collect(wire.FixedShapeUsed, collect_fixed_shapes)
     cudagraphs: tuple[CudagraphRun, ...] = _collect(wire.CudagraphsRan, collect_cudagraphs)
     """Of the processes that recorded anything about CUDA graphs."""
-    profiles: tuple[wire.ProfileEnded, ...] = _collect_every(wire.ProfileEnded)
-    partial_phases: tuple[PartialPhase, ...] = _collect(wire.StepsEnded, collect_partial_phases)
-    device_steps: tuple[DeviceStep, ...] = _collect(wire.DeviceStepsTimed, collect_device_steps)
     """Fewer than `steps`: those whose events the device had passed."""
     disabled_calls: tuple[CallsOutside, ...] = _collect(
         wire.DisabledCallsEnded, collect_disabled_calls
     )
-    hooks: tuple[ModuleHook, ...] = _collect(wire.HooksFound, collect_hooks)
     syncs: tuple[SampledStep, ...] = _collect(wire.SyncsSampled, collect_samples)
     """Of the sampled steps only."""
     write_traces: tuple[wire.Witnessed, ...] = _collect_every(wire.Witnessed)

@@ -9,7 +9,6 @@ import re
 from compilediag.receipt.schema.caches import CacheSection
 from compilediag.receipt.schema.compiles import (
     CompileEvent,
-    CompileMemorySection,
     CompileSeconds,
     GuardsSection,
 )
@@ -177,9 +176,7 @@ LABELS = {
 CACHES = {
     "fx_graph": "compiled graphs (inductor)",
     "aot_autograd": "AOTAutograd",
-    "autotune_choices": "times of variants (autotuning)",
     "pgo_local": "profile of sizes (PGO)",
-    "mega": "artifacts that the program loaded",
 }
 """Others have the name of torch's class."""
 
@@ -187,7 +184,7 @@ _REFUSALS = {"bypass": "not cached", "not_written": "not written", "miss": "not 
 
 
 def show_compile_time(receipt: Receipt, options: RenderOptions) -> list[Block]:
-    """Build the tables of compile seconds: phases, frames, outcomes of caches, guards, memory."""
+    """Build the tables of compile seconds: phases, frames, outcomes of caches, guards."""
     measured = show_measured_seconds(receipt, options)
     if measured:
         return measured
@@ -203,12 +200,11 @@ def show_compile_time(receipt: Receipt, options: RenderOptions) -> list[Block]:
 def show_measured_seconds(receipt: Receipt, options: RenderOptions) -> list[Block]:
     """Build the tables of what was measured of compile seconds; empty where nothing was."""
     times, caches = receipt.compile.seconds, receipt.caches
-    guards, memory = receipt.compile.guards, receipt.compile.memory
+    guards = receipt.compile.guards
     return [
         *(_build_phase_tables(times, options) if times is not None and times.total else []),
         *([] if caches is None else _build_cache_tables(caches, options)),
         *([] if guards is None else _build_guard_tables(guards, options)),
-        *([] if memory is None else _build_memory_tables(memory, receipt, options)),
     ]
 
 
@@ -291,39 +287,8 @@ def _build_guard_tables(section: GuardsSection, options: RenderOptions) -> list[
         )
         for row in section.frames
     ]
-    known = [call for call in section.calls if call.before_graph_us is not None]
-    notes = [
-        f"{options.clean(call.callable, 70)}: {_format_us(call.before_graph_us)} from the call to "
-        f"its graph, guards included (median of {pluralize(call.calls, 'warm call')})"
-        for call in known[:MAX_ROWS]
-    ]
-    table = Table(head, rows, right=head[1:], shrink="frame", limit=MAX_ROWS, notes=notes)
+    table = Table(head, rows, right=head[1:], shrink="frame", limit=MAX_ROWS)
     return [Paragraph(sentence), table]
-
-
-def _build_memory_tables(
-    section: CompileMemorySection, receipt: Receipt, options: RenderOptions
-) -> list[Block]:
-    grown = _format_mib(section.grown_bytes)
-    text = f"host memory: the process grew by {grown} in {pluralize(section.compiles, 'compile')}"
-    peak = (
-        "; none raised the most that it had held before"
-        if section.peak_bytes is None
-        else f", and held {_format_mib(section.peak_bytes)} at most in one of them"
-    )
-    functions = {
-        (event.process, event.epoch, event.compile_id): event.frame.function
-        for event in receipt.compile.events
-    }
-    head = ("compile", "grew by", "peak")
-    rows: list[tuple[str, ...]] = []
-    for event in section.events:
-        function = functions.get((event.process, event.epoch, event.compile_id), "")
-        name = f"{event.compile_id} {function}{'' if event.forward else ' backward'}"
-        held = "not above earlier" if event.peak_bytes is None else _format_mib(event.peak_bytes)
-        rows.append((options.clean(name, 70), _format_mib(event.grown_bytes), held))
-    table = Table(head, rows, right=head[1:], shrink="compile", limit=MAX_ROWS)
-    return [Paragraph(text + peak), table]
 
 
 def _format_frame(frame: FrameName, options: RenderOptions) -> str:
@@ -334,7 +299,3 @@ def _format_us(value: float | None) -> str:
     if value is None:
         return NOT_MEASURED
     return f"{value / 1000:.2f} ms" if value >= 1000 else f"{value:.0f} us"
-
-
-def _format_mib(value: int) -> str:
-    return f"{value / (1 << 20):,.0f} MiB"

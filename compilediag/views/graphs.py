@@ -107,13 +107,8 @@ def render_restart(event: CompileEvent, options: RenderOptions, indent: str) -> 
     """Render why a frame was traced more than once, and what that cost; [] where it was not."""
     if not event.restart_reasons:
         return []
-    # Imported where it is needed: it loads the wire, which no other receipt's view needs.
-    from compilediag.diagnosis.guards.size_limits import simplify_source
-
     # What follows the first line of a graph break's reason explains its kind.
     first = (text.strip().partition("\n")[0] for text in event.restart_reasons)
     reasons = [options.clean(text, 160) for text in dict.fromkeys(first)]
-    named = [options.clean(simplify_source(source), 80) for source in event.restarted_for]
-    floats = f": torch took {_join(named)} for a symbolic float at first" if named else ""
-    text = f"traced again, {format_seconds(event.restarted_s)}: {_join(reasons)}{floats}"
+    text = f"traced again, {format_seconds(event.restarted_s)}: {_join(reasons)}"
     return options.wrap(text, indent, indent + "  ")

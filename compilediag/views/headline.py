@@ -85,9 +85,6 @@ def build_headline(receipt: Receipt) -> Headline:
         if frames and all(detail.compiles == 1 for detail in frames):
             compiled = pluralize(len(frames), "frame") + " compiled once"
             compiled += " each" if len(frames) > 1 else ""
-        elif ran := sum(artifact.called for artifact in receipt.precompiled):
-            functions = pluralize(ran, "function")
-            compiled = f"nothing compiled: {functions} ran code that was loaded compiled"
         else:
             compiled = f"{pluralize(seen.compiles, 'compile')} seen"
         what = f"{compiled}, {_format_recompiles(receipt)}{_format_steps(receipt)}"

@@ -1,4 +1,4 @@
-"""The view of steps' time: phases, long steps, reads of tensors, spans and hooks by phase."""
+"""The view of steps' time: phases, long steps, reads of tensors, spans and functions by phase."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from compilediag.receipt.schema.running import Phases, StepsSection, Timing
 from compilediag.views.document import Block, Paragraph, Table
 from compilediag.views.format import (
     NOT_MEASURED,
-    format_more,
     format_percent,
     format_seconds,
     pluralize,
@@ -83,9 +82,6 @@ def _build_phase_table(phases: Phases, options: RenderOptions) -> Block:
             f"of {pluralize(phases.steps, 'step')}: the others are so brief that only their ends "
             "were recorded (COMPILEDIAG_EVERY_STEP=1 measures all)"
         )
-    for name, missing in phases.partial.items():
-        phase = options.clean(_LABELS.get(name, name), 40)
-        notes.append(f"{phase} is measured in part: {options.clean(missing)}")
     head = ("phase", "seconds", "share", "of it compiling")
     return Table(head, rows, right=head[1:], notes=notes)
 
@@ -105,31 +101,23 @@ def _build_spike_table(steps: StepsSection, options: RenderOptions) -> Block:
 
 
 def _build_timing_tables(timings: tuple[Timing, ...], options: RenderOptions) -> list[Block]:
-    """Build the table of spans and hooks; in notes those that were not measured."""
+    """Build the table of spans and of functions that are not compiled."""
     rows: list[tuple[str, ...]] = []
-    notes: list[str] = []
     for row in timings:
-        on = f" on {options.clean(row.target, 60)}" if row.target else ""
         place = f"  {options.format_place(row.file, row.line)}" if row.file else ""
-        name = f"{options.clean(row.name, 60)}{on}{place}"
-        kind = options.clean(_LABELS.get(row.kind, row.kind.replace("_", " ")), 40)
-        if row.count is None:
-            notes.append(f"{kind} {name}: {options.clean(row.note or NOT_MEASURED)}")
-            continue
+        name = f"{options.clean(row.name, 60)}{place}"
+        kind = options.clean(_LABELS.get(row.kind, row.kind), 40)
         taken = map(format_seconds, (row.total_s, row.mean_s, row.max_s))
-        rows.append((name, kind, options.clean(row.phase or "?", 40), f"{row.count:,}", *taken))
-    hidden = format_more(len(notes) - MAX_TIMINGS, ": compilediag show --json", "")
-    notes[MAX_TIMINGS:] = hidden
+        rows.append(
+            (name, kind, options.clean(row.phase or "?", 40), f"{row.count or 0:,}", *taken)
+        )
     head = ("span or function", "what", "phase", "calls", "total", "mean", "longest")
     table = Table(
         head,
         rows,
         right=head[3:],
-        notes=notes,
         shrink=head[0],
         wide_only=("mean", "what"),
         limit=MAX_TIMINGS,
     )
-    if rows:
-        return [table]
-    return [Paragraph(notes=notes)] if notes else []
+    return [table] if rows else []

@@ -17,7 +17,7 @@ from compilediag_harness import extension_points
 from compilediag_harness.base.post_import import PostImport
 from compilediag_harness.base.session import Session, SessionSinks, fork_handlers
 from compilediag_harness.blame import source_locations
-from compilediag_harness.collectors import invocations, logs, memory, signals
+from compilediag_harness.collectors import invocations, logs, memory
 from compilediag_harness.collectors.registry import CollectorSet
 from compilediag_harness.shapes import shape_log
 from compilediag_harness.steps import steps
@@ -96,7 +96,6 @@ class Attachment:
         invocations.sinks.install(session)  # after the steps: their clock reads first
         for sinks in (*self._recorded.values(), shape_log.sinks):
             sinks.install(session)
-        signals.install(session)
         collectors.watch_steps()
         if session.trial is not None:
             # After those that measure: its own cost is in no step's begin. `trial` is untyped here:
@@ -153,7 +152,6 @@ class Attachment:
             *((name, partial(sinks.finish, session)) for name, sinks in self._recorded.items()),
             ("fixed shapes", partial(shape_log.sinks.finish, session)),
             ("invocations", partial(invocations.sinks.finish, session)),
-            ("profiling", partial(signals.sinks.finish, session)),
             *(collectors.list_last_actions() if collectors is not None else ()),
             ("environment", self._torch and self._read_environment),
         ):
@@ -197,7 +195,7 @@ class Attachment:
         if self._collectors is not None:
             self._collectors.uninstall()
         steps.uninstall(session)
-        for sinks in (*self._recorded.values(), shape_log.sinks, signals.sinks):
+        for sinks in (*self._recorded.values(), shape_log.sinks):
             sinks.uninstall(session)
         logs.restore_trace(session)
         invocations.uninstall(session)

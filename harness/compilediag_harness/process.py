@@ -15,7 +15,7 @@ import atexit
 import os
 import sys
 import time
-from _json import encode_basestring_ascii  # `json` itself would bring `re` along
+from _json import encode_basestring_ascii, make_encoder  # `json` would bring `re` along
 
 from compilediag_harness.base.journal import Journal
 
@@ -245,12 +245,6 @@ def start(run_dir: str) -> Attached:
     if current is not None:
         return current
     current = attached = Attached(run_dir)
-    # The options are decoded when torch is imported, which takes `json`; a quote inside a string of
-    # JSON has a backslash before it, so that this is the key.
-    if '"profile_dir":' in os.environ.get("COMPILEDIAG_OPTIONS", ""):
-        from compilediag_harness.collectors import signals
-
-        signals.arm()  # now, for a signal before torch is there would end the program
     if plan := os.environ.get("COMPILEDIAG_TRIAL"):
         attached.begin_trial(plan)
     atexit.register(attached.finish)
@@ -344,18 +338,5 @@ def _format_failure(error: BaseException) -> str:
 
 def _encode_line(kind: str, **fields: object) -> bytes:
     """Encode one record as `wire.encode` writes it."""
-    return _encode({"k": kind, **fields}).encode("ascii")
-
-
-def _encode(value: Any) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, (int, float)):  # no bool and no NaN among these records
-        return repr(value)
-    if isinstance(value, dict):
-        fields: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
-        return "{" + ",".join(f"{_encode(k)}:{_encode(v)}" for k, v in fields.items()) + "}"
-    if isinstance(value, list):
-        elements: list[Any] = value  # pyright: ignore[reportUnknownVariableType]
-        return "[" + ",".join(map(_encode, elements)) + "]"
-    return encode_basestring_ascii(str(value))
+    encode = make_encoder(None, str, encode_basestring_ascii, None, ":", ",", False, False, True)
+    return "".join(encode({"k": kind, **fields}, 0)).encode("ascii")

@@ -88,25 +88,3 @@ def test_a_number_that_is_drawn_at_each_start(tmp_path: Path) -> None:
     code, receipt = run(tmp_path, "drawn.py", arguments=("--cold-and-warm", "--yes"))
     found = [item["rule"] for item in receipt["findings"] if item["severity"] != "info"]
     assert (code, found) == (0, ["CD612"])
-
-
-def test_precompiled_functions(tmp_path: Path) -> None:
-    """Loaded and called, by both of torch's ways: clean. Loaded alone: blind."""
-    package = pytest.importorskip("torch._dynamo.package")
-    aot_compile = pytest.importorskip("torch._dynamo.aot_compile")
-    if not (hasattr(package, "DynamoCache") and hasattr(aot_compile, "AOTCompiledFunction")):
-        pytest.skip("this torch has no precompiled functions")
-    programs = {"library": LIBRARY, "caching": CACHING, "saves": SAVES, "loads": LOADS}
-    for name, text in programs.items():
-        (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
-
-    def found(*words: str) -> tuple[int, str, int, list[tuple[int, bool]]]:
-        code, receipt = run(tmp_path, *words)
-        loaded = [(item["entries"], item["called"]) for item in receipt["precompiled"]]
-        return code, receipt["verdict"], receipt["compile"]["compiles"], loaded
-
-    assert found("caching.py") == (0, "clean", 1, [])
-    assert found("caching.py") == (0, "clean", 0, [(1, True)])
-    assert run(tmp_path, "saves.py")[0] == 0
-    assert found("loads.py") == (0, "clean", 0, [(1, True)])
-    assert found("loads.py", "only") == (0, "blind", 0, [(1, False)])

@@ -190,7 +190,7 @@ def test_nothing_is_said_after_a_call_that_its_graph_does_not_serve_again() -> N
     assert not _is_served(compiled, torch.ones(8))
 
 
-def test_a_restart_is_told_with_its_reason_and_variable() -> None:
+def test_a_restart_is_told_with_its_reason() -> None:
     """A tensor without dimensions, of float64, is first taken for a symbolic float: torch's own
     row has the reason. In float32 the frame is traced once, and nothing is said."""
     events: list[Any] = []
@@ -201,9 +201,9 @@ def test_a_restart_is_told_with_its_reason_and_variable() -> None:
             compiled(torch.ones(3), torch.tensor(0.5, dtype=dtype))
         events += seen.receipt.compile.events
     first, second = events
-    assert (second.restart_reasons, second.restarted_for) == ((), ())
+    assert second.restart_reasons == ()
     assert "TensorifyScalarRestartAnalysis" in first.restart_reasons[0]
-    assert (first.restarted_for, first.restarted_s > 0) == (("L['s'].item()",), True)
+    assert first.restarted_s > 0
 
 
 def test_the_lifted_limit_holds_in_every_thread() -> None:

@@ -1,6 +1,5 @@
 """The collectors against live torch: what they tell is compared with torch's own metrics."""
 
-import importlib
 import logging
 import logging.config
 import sys
@@ -23,7 +22,7 @@ from compilediag_harness.base.session import Session
 from compilediag_harness.collectors import compiles, false_guards, recompiles
 from compilediag_harness.collectors.guard_facts import Baselines
 from compilediag_harness.steps import steps
-from compilediag_harness.torch_internals import torch_caches, torch_guards, torch_logs
+from compilediag_harness.torch_internals import torch_guards, torch_logs
 from compilediag_harness.wire import (
     Compiled,
     EvidenceLost,
@@ -403,20 +402,6 @@ def test_a_break_that_cannot_be_described_never_reaches_the_compile(monkeypatch)
         monkeypatch.undo()
     assert result.tolist() == [2.0, 2.0]
     assert [event.where for event in seen.of(FaultOccurred)] == ["torch's messages"]
-
-
-def test_a_package_that_cannot_be_read_is_installed(monkeypatch):
-    class Package:
-        _codes = None
-
-        def install(self, backends):
-            return backends
-
-    monkeypatch.setattr(importlib.import_module(torch_caches.PACKAGE), "CompilePackage", Package)
-    backends = {"graph": None}
-    with observed() as seen:
-        assert Package().install(backends) is backends
-    assert [event.where for event in seen.of(FaultOccurred)] == ["precompiled code"]
 
 
 @pytest.mark.parametrize(

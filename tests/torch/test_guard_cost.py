@@ -19,7 +19,7 @@ from compilediag.rules import costs as guard_cost
 from compilediag.runs.watch import watch
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.base.session import Session
-from compilediag_harness.collectors import warm_calls
+from compilediag_harness.collectors import guards_in_use
 from compilediag_harness.torch_internals import torch_guards
 from compilediag_harness.wire import WarmCallsTimed
 
@@ -127,23 +127,21 @@ def test_guards_that_do_not_hold_have_no_time() -> None:
     assert torch_guards.count_evaluated(None, 5) is None
 
 
-def test_warm_calls_are_timed_up_to_their_graph() -> None:
+def test_graphs_of_warm_calls_are_counted() -> None:
     """Of three calls the first compiles. The graph of the frame runs once in each."""
     timeline = seen_of(lambda: call(Tree(), 3))
     (found,) = timeline.warm_calls
     assert found.calls == 2
     assert found.function.function == "Tree.forward"
-    assert found.before_graph_us > 0
     (attempt,) = timeline.compiles
     assert found.runs == ((attempt.frame, 2),)
 
 
-@pytest.mark.parametrize("under", ["get_location", "median"])
 def test_a_signal_handler_under_our_lock_may_call_compiled_code(
-    under: str, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     events, ran = list[Any](), list[Any]()
-    timed = warm_calls.WarmCalls(Session(events.append), lambda: 0)
+    timed = guards_in_use.WarmCalls(Session(events.append), lambda: 0)
     model, other = (torch.compile(Total(), backend="eager") for _ in range(2))
 
     def handle_signal(original: Any, given: Any) -> Any:
@@ -156,8 +154,8 @@ def test_a_signal_handler_under_our_lock_may_call_compiled_code(
         model(torch.ones(2, 4))
         timed.finish()
 
-    owner: Any = warm_calls if under == "median" else warm_calls.source_locations
-    monkeypatch.setattr(owner, under, partial(handle_signal, getattr(owner, under)))
+    owner: Any = guards_in_use.source_locations
+    monkeypatch.setattr(owner, "get_location", partial(handle_signal, owner.get_location))
     timed.install()
     thread = threading.Thread(target=use, daemon=True)
     thread.start()
@@ -166,36 +164,6 @@ def test_a_signal_handler_under_our_lock_may_call_compiled_code(
     assert not thread.is_alive()
     assert len(ran) == 2
     assert [type(event) for event in events] == [WarmCallsTimed]
-
-
-def test_eager_code_before_the_first_graph_is_not_timed() -> None:
-    """The function is skipped: what lies before its inner graph is the program's own code."""
-    inner = Total()
-
-    def program() -> None:
-        @torch.compile(backend="eager")
-        def outer(x: Any) -> Any:
-            torch._dynamo.graph_break()
-            for _ in range(2):
-                torch._dynamo.graph_break()
-                x = inner(x)
-            return x
-
-        for _ in range(3):
-            outer(torch.ones(2, 4))
-
-    timeline = seen_of(program)
-    assert [item.before_graph_us for item in timeline.warm_calls] == [None]
-    assert sum(count for item in timeline.warm_calls for _, count in item.runs) > 0
-
-
-def test_memory_is_read_around_each_compile() -> None:
-    """Nothing of the process is reset for it."""
-    timeline = seen_of(lambda: call(Tree()))
-    (found,) = timeline.compile_memory
-    (attempt,) = timeline.compiles
-    assert (found.process, found.epoch, found.compile_id) == attempt.id
-    assert found.peak_bytes is None or found.peak_bytes > 0
 
 
 def test_computed_once_it_is_one_guard() -> None:

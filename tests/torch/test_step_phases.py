@@ -271,23 +271,6 @@ def test_a_compiled_call_that_raises_ends(program: Program) -> None:
     assert [(step["forward"], step["rest"]) for step in program.steps()] == [(8, 16)] * 2
 
 
-def test_a_compiled_part_of_an_eager_model_is_told_as_a_part(program: Program) -> None:
-    """What the model runs eagerly is in the rest, and the receipt says so."""
-    inner = torch.compile(torch.nn.Linear(2, 1), backend="eager")
-
-    class Net(torch.nn.Module):
-        def forward(self, x: Any) -> Any:
-            program.takes(1)
-            return inner(x)
-
-    net, optimizer = Net(), program.optimizer(2)
-    for _ in range(2):
-        net(torch.ones(2)).sum().backward()
-        optimizer.step()
-    (partial,) = program.timeline().partial_phases
-    assert (partial.phase, "inside Net" in partial.missing) == ("forward", True)
-
-
 def test_a_compiled_model_is_told_as_a_whole(program: Program) -> None:
     """Compiled as it is, or in place."""
     optimizer = program.optimizer(2)
@@ -297,12 +280,11 @@ def test_a_compiled_model_is_told_as_a_whole(program: Program) -> None:
         one(torch.ones(2)).sum().backward()
         optimizer.step()
     timeline = program.timeline()
-    assert timeline.partial_phases == ()
     assert [step.forward_s for step in timeline.steps] == [0.0, 0.0]
 
 
 def test_a_compiled_optimizer_is_the_optimizer(program: Program) -> None:
-    """Its own step is that phase; a function that steps one is said to hold it."""
+    """Its own step is that phase."""
     model = torch.nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     update = torch.compile(optimizer.step, backend="eager")
@@ -312,23 +294,6 @@ def test_a_compiled_optimizer_is_the_optimizer(program: Program) -> None:
     timeline = program.timeline()
     assert {step.optimizer_s for step in timeline.steps} == {0.0}
     assert {step.forward_s for step in timeline.steps} == {None}
-    assert timeline.partial_phases == ()
-
-
-def test_an_optimizer_inside_of_a_compiled_function_is_said_to_be_there(program: Program) -> None:
-    """Its time cannot be told from the rest of the call."""
-    model = torch.nn.Linear(2, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-
-    def train() -> None:
-        optimizer.step()
-
-    update = torch.compile(train, backend="eager")
-    for _ in range(3):
-        model(torch.ones(2)).sum().backward()
-        update()
-    (partial,) = program.timeline().partial_phases
-    assert (partial.phase, "in forward" in partial.missing) == ("optimizer", True)
 
 
 def test_disabled_functions_are_timed_by_phase(program: Program) -> None:

@@ -320,24 +320,6 @@ def test_calls_of_disabled_functions_are_told_with_their_function():
     assert outside == ([] if silent else expected)
 
 
-def test_where_a_compiled_call_comes_from():
-    """The function, and the eager module around it if there is one."""
-    found = []
-    remove = torch_calls.watch_outermost_calls(
-        lambda key: found.append(torch_open_calls.find_call_origin())
-    )
-    inner = compiled(torch.nn.Linear(2, 2))
-
-    class Net(torch.nn.Module):
-        def forward(self, x):
-            return inner(x)
-
-    with listening(remove):
-        inner(torch.ones(2))
-        Net()(torch.ones(2))
-    assert [call.inside for call in found] == [None, "Net"]
-
-
 def test_runs_of_the_autograd_engine_are_told_in_pairs():
     """`backward` and `torch.autograd.grad`, when they return and when they raise; what `begin`
     answers comes back. torch is left as it was."""
@@ -377,32 +359,6 @@ def test_ctrl_c_in_a_run_of_the_autograd_engine_reaches_the_program():
         variable._execution_engine = before
         signal.signal(signal.SIGINT, handler)
     assert told == [7]
-
-
-def test_hooks_are_read_from_modules_and_tensors():
-    """Every table of hooks, with the kind of hook, and whether it is compiled on purpose not."""
-    module = torch.nn.Linear(2, 2)
-    module.register_forward_hook(print)
-    module.register_forward_pre_hook(torch.compiler.disable(print))
-    module.register_full_backward_hook(print)
-    module.register_full_backward_pre_hook(print)
-    module.weight.register_hook(print)
-    module.weight.register_post_accumulate_grad_hook(print)
-    of_module = dict(torch_api.iterate_hook_registries(module))
-    assert set(of_module) == {
-        "forward_hook",
-        "forward_pre_hook",
-        "backward_hook",
-        "backward_pre_hook",
-    }
-    disabled = {
-        kind: [torch_api.is_disabled(hook) for hook in hooks.values()]
-        for kind, hooks in of_module.items()
-    }
-    assert disabled["forward_pre_hook"] == [True]
-    assert disabled["forward_hook"] == [False]
-    of_tensor = dict(torch_api.iterate_hook_registries(module.weight))
-    assert set(of_tensor) == {"tensor_hook", "accumulate_grad_hook"}
 
 
 class Exported(torch.nn.Module):

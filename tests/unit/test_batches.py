@@ -5,11 +5,9 @@ from hypothesis import strategies as st
 
 from compilediag.timeline.invocations import (
     collect_disabled_calls,
-    collect_hooks,
-    collect_partial_phases,
 )
 from compilediag.timeline.process import unpack_batches
-from compilediag.timeline.timeline import CallsOutside, ModuleHook, PartialPhase
+from compilediag.timeline.timeline import CallsOutside
 from compilediag_harness import wire
 from compilediag_harness.base.session import Session
 
@@ -94,14 +92,4 @@ def test_sums_of_calls_are_added_up() -> None:
         CallsOutside(0, HOOK, "forward", 5, 2.5, 0.75),
         CallsOutside(0, OTHER, "rest", 1, 4.0, 4.0),
         CallsOutside(0, HOOK, "rest", 1, 0.5, 0.5),
-    ]
-
-
-def test_hooks_and_partial_phases() -> None:
-    """Each as it was recorded; what is missing of a phase is listed once."""
-    found = wire.HooksFound(1.0, ("forward_hook",), ("encoder",), (HOOK,), (True,))
-    assert collect_hooks(2, [found]) == [ModuleHook(2, "forward_hook", "encoder", HOOK, True)]
-    steps = wire.StepsEnded(1.0, 0, "call", (1.0,), (1.0,), partial={"forward": "only inside Net"})
-    assert collect_partial_phases(1, (steps, steps)) == [
-        PartialPhase(1, "forward", "only inside Net")
     ]

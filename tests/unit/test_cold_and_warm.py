@@ -1,10 +1,9 @@
-"""What a second start compiles again, and why; keys of two runs; functions that were loaded
-compiled."""
+"""What a second start compiles again, and why; keys of two runs."""
 
 from dataclasses import replace
 
 from built_receipt import built, compiled, ended, started, torch_seen
-from timelines import FILE, WHERE, attempt, process, timeline
+from timelines import FILE, WHERE, attempt, timeline
 
 from compilediag.compare.changed_data import find_changed_cache_keys
 from compilediag.compare.cold_and_warm import ColdAndWarm, conclude, find_changing_keys
@@ -16,8 +15,7 @@ from compilediag.diagnosis.figures.key_difference import (
 )
 from compilediag.diagnosis.findings import make_place
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.rules.evidence import find_nothing_compiled
-from compilediag.timeline.compiles import Precompiled, ProcessCaches
+from compilediag.timeline.compiles import ProcessCaches
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import CacheFolderRead, CacheLookedUp, CacheWritten, Location
 
@@ -156,14 +154,3 @@ def test_diff_names_what_keys_differ_in() -> None:
     assert (change.functions, change.compile_ids) == (("forward",), ("0/0",))
     assert not find_changed_cache_keys(before, of("k1", GRAPH))
     assert not find_changed_cache_keys(before, of("k2", OTHER_GRAPH, "hit"))
-
-
-def test_loaded_functions_that_ran_are_not_blind() -> None:
-    """What was only loaded is, and so is what ran eager beside it."""
-    ran = Precompiled(0, WHERE, 1, called=True)
-    seen = timeline(processes=(process(),), precompiled=(ran,))
-    assert not list(find_nothing_compiled(seen))
-    (finding,) = find_nothing_compiled(replace(seen, precompiled=(replace(ran, called=False),)))
-    assert "none ran it" in finding.title
-    eager = replace(seen, processes=(process(facts={"compile": {"stance": "force_eager"}}),))
-    assert list(find_nothing_compiled(eager))

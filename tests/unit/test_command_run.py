@@ -67,7 +67,7 @@ def test_every_key_of_the_table_is_an_option(tmp_path: Path) -> None:
     values = {
         "output": "o", "name": "n", "steps": 3, "warmup": 2, "timeout": 5, "grace": 1.5,
         "quiet": False, "live": "lines", "json": False, "trace": True,
-        "fail_on": "recompiles>0", "profile_on_signal": True, "tlparse": True, "depyf": True,
+        "fail_on": "recompiles>0", "tlparse": True, "depyf": True,
         "prices": str(prices), "otlp": "http://localhost:4318", "prometheus_textfile": figures,
         "pushgateway": "http://localhost:9091", "prometheus_listen": 9464,
         "telemetry_every": 20, "experiments": True, "html": str(tmp_path / "page.html"),

@@ -14,13 +14,8 @@ from compilediag.views.compiles import LABELS, show_compile_time
 from compilediag.views.style import RenderOptions
 from compilediag_harness.torch_internals.torch_compiles import PhaseTimes
 from compilediag_harness.wire import Compiled, Location
-from compilediag_harness.wire.compiles import PhaseSeconds
 
 MS = 1_000_000
-
-
-def own(times: PhaseTimes) -> PhaseSeconds:
-    return times.take().own
 
 
 def replay(times: PhaseTimes, *events: tuple[str, str, int]) -> None:
@@ -70,35 +65,17 @@ FRAME = "entire_frame_compile"
 def test_a_phase_has_not_what_was_within_it(events, phases) -> None:
     times = PhaseTimes()
     replay(times, *events)
-    assert dict(own(times) or ()) == phases
-    assert own(times) == ()
+    assert dict(times.take() or ()) == phases
+    assert times.take() == ()
 
 
 def test_what_is_open_around_a_compile_is_no_part_of_it() -> None:
     """torch writes the row before the outermost phase ends; the next compile has not its rest."""
     times = PhaseTimes()
     replay(times, ("began", "dynamo", 0), ("began", FRAME, 1), ("ended", FRAME, 3))
-    assert own(times) == ((FRAME, 0.002),)
+    assert times.take() == ((FRAME, 0.002),)
     times.end_phase("dynamo", 9 * MS)
-    assert own(times) == ()
-
-
-def test_spans_are_nested_and_counted_from_the_start_of_the_compile() -> None:
-    """Of a phase with those within it; our own analysis has not passed, and what is too short to be
-    drawn is left out."""
-    times = PhaseTimes()
-    replay(times, ("began", "dynamo", 0), ("began", FRAME, 1000), ("began", "gc", 1100))
-    times.leave_out(0.1)
-    replay(times, ("ended", "gc", 1300), ("began", "build_guards", 1300), ("began", "gc", 1400))
-    replay(times, ("ended", "gc", 1401), ("ended", "build_guards", 1500), ("ended", FRAME, 2300))
-    timed = times.take()
-    assert dict(timed.own)["gc"] == pytest.approx(0.101)
-    assert timed.spans == (
-        ("entire_frame_compile", 0.0, 1.2),
-        ("gc", 0.1, 0.1),
-        ("build_guards", 0.2, 0.2),
-    )
-    assert times.take() == ((), ())
+    assert times.take() == ()
 
 
 def test_each_thread_has_its_own() -> None:
@@ -108,7 +85,7 @@ def test_each_thread_has_its_own() -> None:
     def other() -> None:
         times.begin_phase("gc", 0)
         times.end_phase("gc", MS)
-        found.append(own(times))
+        found.append(times.take())
 
     times.begin_phase("entire_frame_compile", 0)
     thread = threading.Thread(target=other)
@@ -116,7 +93,7 @@ def test_each_thread_has_its_own() -> None:
     thread.join()
     times.end_phase("entire_frame_compile", 2 * MS)
     assert found == [(("gc", 0.001),)]
-    assert own(times) == (("entire_frame_compile", 0.002),)
+    assert times.take() == (("entire_frame_compile", 0.002),)
 
 
 def _timing(ph: str, name: str, at_us: float, of: int = 0) -> bytes:

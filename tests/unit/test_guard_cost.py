@@ -5,13 +5,10 @@ from typing import Any
 
 import pytest
 from built_receipt import CWD, FRAME, built, compiled, ended, started, torch_seen
-from screens import screen
 
 from compilediag.diagnosis.findings import make_place
 from compilediag.rules.costs import MIN_GUARDS, find_expensive_guards
 from compilediag.timeline.timeline import Timeline, fold
-from compilediag.views.compiles import show_compile_time
-from compilediag.views.style import RenderOptions
 from compilediag_harness import wire
 
 MODEL = wire.Location(FRAME.file, FRAME.line, "Net.forward")
@@ -40,7 +37,6 @@ def events(
     step_s: float = 0.002,
     calls: int = 1,
     runs: int = 1,
-    before_us: float | None = 320.0,
     more: Iterable[wire.Event] = (),
 ) -> list[wire.Event]:
     """Ten steps of two milliseconds after one that compiles; each calls the model so often, and
@@ -60,7 +56,7 @@ def events(
         order=(0,) * len(at),
         at=at,
     )
-    warm = wire.WarmCallsTimed(3.0, (MODEL,), (4,), (before_us,), (0,), (FRAME,), (4 * runs,))
+    warm = wire.WarmCallsTimed(3.0, (MODEL,), (4,), (0,), (FRAME,), (4 * runs,))
     ids = dict.fromkeys(item.compile_id for item in found)
     return [
         started(),
@@ -115,25 +111,11 @@ def test_silent(timeline: Timeline, why: str) -> None:
     assert list(find_expensive_guards(timeline)) == [], why
 
 
-def test_memory_of_several_compiles() -> None:
-    """What else the receipt and the screen have: the recorded run of guard_cost."""
-    mib = 1 << 20
-    memory = [
-        wire.CompileMemoryRead(0.6, 0, "0/0", 0, True, 300 * mib, 330 * mib, 300 * mib, 590 * mib),
-        wire.CompileMemoryRead(0.7, 0, "0/0", 0, False, 330 * mib, 340 * mib, 590 * mib, 590 * mib),
-    ]
-    receipt = built(events(guards(), more=memory))
-    held = receipt.compile.memory
-    assert (held.compiles, held.grown_bytes, held.peak_bytes) == (2, 40 * mib, 590 * mib)
-    assert [item.peak_bytes for item in held.events] == [590 * mib, None]
-    assert "not above earlier" in screen(show_compile_time, receipt, RenderOptions(width=100))
-
-
 def test_what_was_not_measured_is_null() -> None:
     """An older record, and a trace, have none of it."""
     receipt = built([started(), torch_seen(), compiled("0/0", 0.5, 0, 0.4), ended()])
-    assert (receipt.compile.guards, receipt.compile.memory) == (None, None)
-    receipt = built(events(guards(None), before_us=None))
+    assert receipt.compile.guards is None
+    receipt = built(events(guards(None)))
     assert receipt.compile.guards.us_per_step is None
     assert receipt.compile.guards.calls[0].before_graph_us is None
     assert receipt.compile.guards.frames[0].eval_us is None

@@ -152,12 +152,6 @@ def test_closure_cells_are_named(hook: str) -> None:
     assert variable_of(cell, GuardFacts()) == "captured variable 0"
 
 
-def test_holder_path_comes_first() -> None:
-    """The holder's path from the process replaces the path of the source."""
-    facts = GuardFacts(holder_path="encoder.pos")
-    assert variable_of("L['m']._modules['0']._buffers['pe']", facts) == "encoder.pos.pe"
-
-
 def test_both_spellings_are_one_path() -> None:
     """torch 2.7 and later write a hook's cell differently; the path is the same."""
     printed = HOOK_27.replace("fn.", "L['fn'].")

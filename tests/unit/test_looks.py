@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.collectors import warm_calls
+from compilediag_harness.collectors import guards_in_use
 from compilediag_harness.collectors.registry import CollectorSet
 from compilediag_harness.wire import Event, FaultOccurred, GuardsEvaluated
 
@@ -61,7 +61,7 @@ def test_guards_that_read_a_tensor_are_not_evaluated(code: str, evaluated: bool)
     events: list[Event] = []
     manager = SimpleNamespace(root=SimpleNamespace(check=check))
     guard = SimpleNamespace(code_list=[code], user_stack=None)
-    warm_calls.evaluate_guards(Session(events.append), "0/0", {}, iter([guard]), manager)
+    guards_in_use.evaluate_guards(Session(events.append), "0/0", {}, iter([guard]), manager)
     (event,) = events
     assert isinstance(event, GuardsEvaluated)
     assert bool(checks) == evaluated == (event.eval_us is not None)

@@ -16,7 +16,7 @@ def make() -> tuple[StepClock, list[Event]]:
 def wait(clock: StepClock, began: float, ended: float) -> None:
     """The step waits for a batch."""
     clock.enter(DATA_WAIT, began)
-    clock.leave(DATA_WAIT, ended)
+    clock.phases.close(DATA_WAIT, ended)
 
 
 def end(clock: StepClock, *times: float, source: str | None = None) -> None:
@@ -40,9 +40,9 @@ def test_times_of_a_step() -> None:
     wait(clock, 12.0, 12.5)
     clock.enter(FORWARD, 12.5)
     clock.phases.add(SPANS, 12.5, 12.75)
-    clock.leave(FORWARD, 12.875)
+    clock.phases.close(FORWARD, 12.875)
     clock.enter(BACKWARD, 12.875)
-    clock.leave(BACKWARD, 13.0)
+    clock.phases.close(BACKWARD, 13.0)
     clock.phases.add(OPTIMIZER, 13.0, 13.25)
     clock.cut_step(14.0)
     end(clock, 15.0, source="optimizer")
@@ -69,15 +69,6 @@ def test_what_was_not_observed_is_left_out() -> None:
     told = batch(events[0])
     assert told.data_wait == told.optimizer == told.spans == ()
     assert told.forward == told.backward == ()
-    assert told.partial == {}
-
-
-def test_a_phase_measured_in_part_says_so() -> None:
-    """What is missing goes with every batch from then on."""
-    clock, events = make()
-    clock.partial["forward"] = "only the compiled calls inside Net: the rest of it ran eagerly"
-    end(clock, 11.0, source="optimizer")
-    assert batch(events[0]).partial == clock.partial
 
 
 def test_another_thread_that_ends_the_steps_is_the_one_measured() -> None:

@@ -14,7 +14,7 @@ from compilediag.rules import steps
 from compilediag.rules.diagnose import diagnose
 from compilediag.timeline.devices import SyncSite, collect_samples
 from compilediag.timeline.recorded import CadenceGroup
-from compilediag.timeline.timeline import Compile, DeviceStep, SampledStep, Step, Timeline
+from compilediag.timeline.timeline import Compile, SampledStep, Step, Timeline
 from compilediag_harness.wire import Location, SpanEnded, SyncsSampled
 
 LINE = Location(FILE, 20, "targets")
@@ -138,28 +138,6 @@ def test_names_that_claim_to_be_the_models_time() -> None:
     others = ("backward", "save_model", "train_model", "straightforward", "forward_loss", "models")
     assert all(map(steps.is_model_time, claiming))
     assert not any(map(steps.is_model_time, others))
-
-
-def launched(host_s: float, device_s: float, steps: int = 3, name: str = "forward") -> Timeline:
-    return timeline(
-        steps=tuple(step(n, 0.1, forward_s=host_s) for n in range(steps)),
-        device_steps=tuple(DeviceStep(0, n, 0.1, device_s, None) for n in range(steps)),
-        spans=tuple(span(name, float(n), host_s, n) for n in range(steps)),
-    )
-
-
-def test_launch_time_is_told_from_the_devices() -> None:
-    """Twice the host's time on the device; the user's own span, and three steps of it."""
-    (finding,) = found(steps.find_launch_times, launched(0.01, 0.05))
-    assert finding.title.startswith("the time of `forward` is launch time: the device works 5.0")
-    for run in (
-        launched(0.01, 0.019),
-        launched(0.01, 0.05, steps=2),
-        launched(0.01, 0.05, name="fwd"),
-        launched(0.0, 0.05),
-        timeline(),
-    ):
-        assert found(steps.find_launch_times, run) == []
 
 
 # --- CD304, CD305 ---

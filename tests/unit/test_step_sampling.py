@@ -56,11 +56,11 @@ class Program:
         if wait:
             brief.fold()
             source.clock.enter(DATA_WAIT, began)
-            source.clock.leave(DATA_WAIT, began + wait)
+            source.clock.phases.close(DATA_WAIT, began + wait)
         if not self.paused:
             self.watched.append(self.session.step)
             source.clock.enter(FORWARD, began + wait)
-            source.clock.leave(FORWARD, began + wall / 2)
+            source.clock.phases.close(FORWARD, began + wall / 2)
         self.now += wall
         if not brief.key:
             source.begin_optimizer(self.now)

@@ -174,13 +174,6 @@ def test_a_second_ctrl_c_escalates_by_the_clock() -> None:
     assert [limited.pop_due(at) for at in (10.0, 12.0)] == [[signal.SIGTERM], [signal.SIGKILL]]
 
 
-def test_a_lost_ctrl_c_is_sent_again_within_the_grace() -> None:
-    """INT first, then TERM, then KILL: each only where the program is still seen in its loop."""
-    plan = KillSchedule(grace_s=4.5)
-    sent = [plan.choose_repeated(100.0, at) for at in (101.5, 102.9, 103.1, 104.6)]
-    assert sent == [signal.SIGINT, signal.SIGINT, signal.SIGTERM, signal.SIGKILL]
-
-
 def test_signals_are_messages_and_handlers_come_back() -> None:
     """Inside, a signal is noted; outside, everything is as before; ignored ones stay ignored."""
     before = signal.getsignal(signal.SIGTERM)

@@ -14,10 +14,9 @@ from compilediag.receipt.schema.caches import (
     CacheRefusal,
     CacheSection,
     CacheUsed,
-    PrecompiledRecord,
 )
 from compilediag.receipt.schema.record import make_record
-from compilediag.timeline.compiles import Precompiled, ProcessCaches
+from compilediag.timeline.compiles import ProcessCaches
 from compilediag.timeline.timeline import CompileId, Timeline
 from compilediag_harness.wire import (
     AOT_AUTOGRAD,
@@ -27,7 +26,6 @@ from compilediag_harness.wire import (
     FX_GRAPH,
     HIT,
     MISS,
-    Location,
 )
 
 OF_GRAPHS = (FX_GRAPH, AOT_AUTOGRAD)
@@ -168,22 +166,3 @@ def list_earlier_hits(section: CacheSection | None) -> list[CacheLookupRecord] |
     own = {lookup.key for lookup in section.lookups if lookup.outcome == MISS}
     hits = [x for x in section.lookups if x.cache in OF_GRAPHS and x.outcome == HIT]
     return [x for x in hits if x.key not in own] if all(x.key for x in hits) else None
-
-
-MAX_PRECOMPILED = 200
-"""Most functions listed."""
-
-
-def list_precompiled(timeline: Timeline) -> tuple[PrecompiledRecord, ...]:
-    """List each function that was loaded compiled once, in the order of the first loads."""
-    by_function: dict[Location, list[Precompiled]] = {}
-    for loaded in timeline.precompiled:
-        by_function.setdefault(loaded.function, []).append(loaded)
-    return tuple(
-        PrecompiledRecord(
-            function=f"{at.function} at {at.file}:{at.line}",
-            entries=sum(loaded.entries for loaded in loads),
-            called=any(loaded.called for loaded in loads),
-        )
-        for at, loads in list(by_function.items())[:MAX_PRECOMPILED]
-    )

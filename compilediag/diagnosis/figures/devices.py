@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 
 from compilediag.diagnosis.figures.recorded import get_logged_allocator
-from compilediag.receipt.schema.compiles import CompileMemorySection
 from compilediag.receipt.schema.record import make_record
 from compilediag.receipt.schema.running import (
     Allocator,
@@ -18,9 +17,6 @@ from compilediag.receipt.schema.running import (
 from compilediag.timeline.devices import DeviceUse, group_reads_by_line, parse_skip_reason
 from compilediag.timeline.ownership import classify_ownership
 from compilediag.timeline.timeline import Timeline, find_lead_process
-
-MAX_COMPILES = 200
-"""Most compiles listed: those that grew most."""
 
 _CURRENT = ("allocated_bytes", "reserved_bytes", "active_bytes", "inactive_split_bytes")
 _COUNTS = (
@@ -72,21 +68,6 @@ def _make_device_record(device: DeviceUse) -> DeviceRecord:
         allocated_peak_bytes=device.peak.get("allocated_bytes"),
         reserved_peak_bytes=device.peak.get("reserved_bytes"),
         largest_growing_bucket=device.growth,
-    )
-
-
-def build_compile_memory(timeline: Timeline) -> CompileMemorySection | None:
-    """Build the section of memory around compiles; None where it was read around none."""
-    own = [growth for growth in timeline.compile_memory if growth.process == timeline.lead]
-    if not own:
-        return None
-    # The process's highest so far when a compile raised it: of several the highest is the last.
-    peaks = [growth.peak_bytes for growth in own if growth.peak_bytes is not None]
-    return CompileMemorySection(
-        compiles=len(own),
-        grown_bytes=sum(growth.grown_bytes for growth in own),
-        peak_bytes=max(peaks, default=None),
-        events=tuple(sorted(own, key=lambda growth: -growth.grown_bytes)[:MAX_COMPILES]),
     )
 
 

@@ -1,4 +1,4 @@
-"""Figures that the program and its trainer recorded: tracked runs, reports, profiles, steps."""
+"""Figures that the program and its trainer recorded: tracked runs, reports, steps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from compilediag.receipt.schema.tracked import (
     AblationRecord,
     MetricRecord,
     PipelineSection,
-    Profile,
     TrackedRecord,
 )
 from compilediag.timeline.timeline import Timeline
@@ -128,18 +127,3 @@ def list_ablation_artifacts(timeline: Timeline) -> tuple[Artifact, ...]:
 
 def _list_reports(timeline: Timeline) -> Sequence[AblationWritten]:
     return list({report.uri: report for report in timeline.ablations}.values())[-MAX_REPORTS:]
-
-
-def build_profiles_section(timeline: Timeline) -> tuple[Profile, ...]:
-    """Build the section of profiles: every window of every process, in the order they ended. A
-    file's name never leads out of the folder."""
-    return tuple(
-        make_record(
-            Profile,
-            profile,
-            uri=f"{ARTIFACTS_FOLDER}/{profile.file}"
-            if profile.file and "/" not in profile.file
-            else None,
-        )
-        for profile in timeline.profiles
-    )

@@ -1,38 +1,34 @@
 """Step times: exact figures, a sketch that merges between runs and ranks, phases, seconds of spans,
-functions and hooks, and what made the long steps long."""
+functions, and what made the long steps long."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, median
-from typing import Any
 
 from msgspec.structs import replace
 
 from compilediag.diagnosis.figures.goodput import CATEGORY_OF, MAIN_THREAD, PRODUCTIVE
 from compilediag.diagnosis.findings import Finding
 from compilediag.receipt.schema.running import (
-    DeviceTiming,
     Phases,
     SketchRecord,
     Spike,
     StepsSection,
     Timing,
 )
-from compilediag.timeline.timeline import CallsOutside, Step, Timeline, select_spans
-from compilediag_harness.wire import Location, SpanEnded
+from compilediag.timeline.timeline import Step, Timeline, select_spans
+from compilediag_harness.wire import SpanEnded
 
 MAX_ROWS = 256
-"""Most rows: those that took longest, then those that could not be timed."""
+"""Most rows: those that took longest."""
 
 OTHER_THREAD = "other thread"
 
-_AUTOGRAD = frozenset({"backward_hook", "backward_pre_hook", "tensor_hook", "accumulate_grad_hook"})
-
 
 def list_timings(timeline: Timeline) -> tuple[Timing, ...]:
-    """List the timings of the lead process by span, function and hook, the longest first."""
+    """List the timings of the lead process by span and function, the longest first."""
     process = timeline.lead
     walls: dict[tuple[str, str | None], list[float]] = {}
     for span in select_spans(timeline, process):
@@ -50,40 +46,23 @@ def list_timings(timeline: Timeline) -> tuple[Timing, ...]:
         )
         for (name, phase), taken in walls.items()
     ]
-    calls = [call for call in timeline.disabled_calls if call.process == process]
-    hooks = [hook for hook in timeline.hooks if hook.process == process]
-    of_hooks = {hook.function for hook in hooks if hook.disabled}
     rows += [
-        _make_row(call.function, "disabled_function", call)
-        for call in calls
-        if call.function not in of_hooks
+        Timing(
+            kind="disabled_function",
+            name=call.function.function,
+            phase=call.phase,
+            count=call.count,
+            total_s=call.total_s,
+            mean_s=call.total_s / call.count if call.count else None,
+            max_s=call.longest_s,
+            file=call.function.file or None,
+            line=call.function.line or None,
+        )
+        for call in timeline.disabled_calls
+        if call.process == process
     ]
-    for hook in hooks:
-        # Each phase that a disabled hook was called in; one row without figures for another.
-        own = [call for call in calls if hook.disabled and call.function == hook.function]
-        rows += [_make_row(hook.function, hook.kind, call, target=hook.target) for call in own]
-        if not own:
-            note = "inside compiled code: not timed"
-            if hook.disabled:
-                note = "no call of it was seen"
-            elif hook.kind in _AUTOGRAD:
-                note = "called by autograd: not timed"
-            rows.append(_make_row(hook.function, hook.kind, target=hook.target, note=note))
     rows.sort(key=lambda row: -(row.total_s or 0.0))
     return tuple(rows[:MAX_ROWS])
-
-
-def _make_row(
-    at: Location, kind: str, calls: CallsOutside | None = None, **more: str | None
-) -> Timing:
-    """Make the row of a function, with the figures of its calls."""
-    figures: dict[str, Any] = more
-    if calls is not None:
-        figures |= {"phase": calls.phase, "count": calls.count, "total_s": calls.total_s}
-        figures["mean_s"] = calls.total_s / calls.count if calls.count else None
-        figures["max_s"] = calls.longest_s
-    file, line = at.file or None, at.line or None
-    return Timing(kind=kind, name=at.function, file=file, line=line, **figures)
 
 
 # --- spans by step --------------------------------------------------------------------------------
@@ -156,7 +135,6 @@ def build_steps_section(
         clock="monotonic",
         sketch=build_sketch((wall_s, 1) for wall_s in walls),
         phases=_build_phases(timeline, steps, lead),
-        device_timing=_build_device_timing(timeline, lead),
         spikes=_build_spikes(timeline, steps, warmup, findings),
     )
 
@@ -252,11 +230,7 @@ def _build_phases(timeline: Timeline, every: Sequence[Step], process: int) -> Ph
         rest=max(0.0, sum(step.wall_s for step in steps) - known),
         compile_s=compile_s,
         steps=len(steps) if len(steps) < len(every) else None,
-        partial={
-            partial.phase: partial.missing
-            for partial in timeline.partial_phases
-            if partial.process == process
-        },
+        partial={},
     )
 
 
@@ -264,20 +238,6 @@ def _sum_measured(seconds: Iterable[float | None]) -> float | None:
     """Sum what was measured, in seconds; None when nothing was."""
     known = [value for value in seconds if value is not None]
     return sum(known) if known else None
-
-
-def _build_device_timing(timeline: Timeline, process: int) -> DeviceTiming:
-    timed = [step for step in timeline.device_steps if step.process == process]
-    if not timed:
-        return DeviceTiming()
-    return DeviceTiming(
-        method="cuda_events",
-        extra_syncs=0,
-        steps=len(timed),
-        step_s=sum(step.step_s for step in timed),
-        forward_s=_sum_measured(step.forward_s for step in timed),
-        backward_s=_sum_measured(step.backward_s for step in timed),
-    )
 
 
 # --- spikes ----------------------------------------------------------------------------------

@@ -307,8 +307,6 @@ def format_variable(
         key = hops[0].text
         named = strip_quotes(key) if path.root == "kwargs" else facts.parameter or f"argument {key}"
         return named + _render_hops(hops[1:])
-    if facts.holder_path and hops and len(hops) == len(path.hops):
-        return facts.holder_path + _render_hops(hops[-2:] if path.registry else hops[-1:])
     below_module = bool(hops) and hops[0].text in _REGISTRIES
     if path.scope == "local" and path.root in _SELF_NAMES and below_module:
         name = _render_hops(hops).removeprefix(".")

@@ -312,8 +312,7 @@ class TraceProcess:
         self._events.append(
             replace(
                 row,
-                phases=None if timed is None else timed.own,
-                phase_spans=() if timed is None else timed.spans,
+                phases=timed,
                 exported=key in self._exports,
                 entered_at=call,
                 entered_from=intern(thread),

@@ -31,7 +31,7 @@ from compilediag.readers.torch_trace.scan import (
 )
 from compilediag.timeline.ownership import classify_ownership
 from compilediag_harness import wire
-from compilediag_harness.wire.compiles import PhaseStack, TimedPhases
+from compilediag_harness.wire.compiles import PhaseSeconds, PhaseStack
 
 UNSAVED = "aotautograd_cache_pickle_failure"
 
@@ -258,7 +258,7 @@ class TracePhases:
         if len(payloads) >= MAX_PAYLOADS or len(self._payloads) > MAX_STACKS:
             self._decode(compile_id)
 
-    def take_phases(self, compile_id: str) -> TimedPhases | None:
+    def take_phases(self, compile_id: str) -> PhaseSeconds | None:
         """Take the phases of the compile whose row comes now; None without timing, or too many."""
         self._decode(compile_id)
         # No timing seen yet: that of any other compile shows that the trace has timings.
@@ -266,7 +266,7 @@ class TracePhases:
             return None
         stack = self._stacks.pop(compile_id, None)
         if stack is None:
-            return None if self._full else TimedPhases((), ())
+            return None if self._full else ()
         phases = stack.take()
         self._store_stack(compile_id, stack)
         return phases

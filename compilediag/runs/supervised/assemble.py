@@ -222,8 +222,6 @@ def _describe_stop(ended: ExitInfo, timeout_s: float | None) -> str | None:
     sent = " and ".join(signum.name for signum in ended.sent)
     if ended.timed_out:
         return f"the time limit of {timeout_s:g} s was reached; ended with {sent}"
-    if ended.interrupts and ended.interrupt_lost:
-        return f"Ctrl-C, which torch lost in a compiled call; the target was sent {sent}"
     if ended.interrupts:
         return f"Ctrl-C twice; the target had not ended and was sent {sent}" if sent else "Ctrl-C"
     if ended.returncode >= 0:

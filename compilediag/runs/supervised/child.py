@@ -85,8 +85,6 @@ class ExitInfo:
     """As `subprocess` gives it: negative for a signal."""
     wall_s: float
     interrupts: int = 0
-    interrupt_lost: bool = False
-    """torch was seen to lose it."""
     timed_out: bool = False
     sent: tuple[signal.Signals, ...] = ()
     """What had to be sent to end it."""
@@ -141,7 +139,6 @@ def supervise(
     started: float,
     grace_s: float,
     timeout_s: float | None = None,
-    run_dir: str | None = None,
     open_files: RunFiles | None = None,
     notify: Callable[[str], None] = lambda text: None,
 ) -> ExitInfo:
@@ -154,13 +151,12 @@ def supervise(
         started: when it was started, by the monotonic clock.
         grace_s: seconds from the second Ctrl-C, or the time limit, to SIGKILL.
         timeout_s: the time limit.
-        run_dir: with the journals, which hold whether Ctrl-C was lost.
         open_files: the files that the target must not take away.
         notify: shows the user a sentence.
     """
     schedule = KillSchedule(grace_s)
     tree = ProcessTree(child.pid)
-    interrupts = Interrupts(schedule, tree, run_dir, notify)
+    interrupts = Interrupts(schedule, tree, notify)
     limit_at = None if timeout_s is None else started + timeout_s
     timed_out = False
     keep_at = None if open_files is None else time.monotonic()
@@ -169,7 +165,7 @@ def supervise(
         if open_files is not None and keep_at is not None and time.monotonic() >= keep_at:
             open_files.open_new()
             keep_at = time.monotonic() + LOOK_EVERY_S
-        wakes_at = (limit_at, schedule.next_at, interrupts.look_at, keep_at)
+        wakes_at = (limit_at, schedule.next_at, interrupts.tell_at, keep_at)
         received = inbox.wait_for_signals(_compute_time_left(time.monotonic(), *wakes_at))
         passed_on = PASSED_ON.intersection(received)
         if passed_on:
@@ -178,7 +174,7 @@ def supervise(
         for signum in received:
             if signum == signal.SIGINT:
                 interrupts.handle_interrupt(time.monotonic())
-        interrupts.check_journals(time.monotonic())
+        interrupts.tell_waiting(time.monotonic())
         if limit_at is not None and time.monotonic() >= limit_at and not timed_out:
             timed_out, limit_at = True, None
             schedule.end_on_timeout(time.monotonic())
@@ -187,9 +183,7 @@ def supervise(
     if signal.SIGTERM in schedule.sent:
         tree.finish(_compute_time_left(time.monotonic(), schedule.next_at) or 0.0)
     ended = (child.pid, child.returncode, time.monotonic() - started)
-    sent = tuple(dict.fromkeys([*interrupts.sent, *schedule.sent]))
-    lost = interrupts.lost
-    return ExitInfo(*ended, interrupts.count, lost, timed_out, sent, any_passed_on)
+    return ExitInfo(*ended, interrupts.count, timed_out, tuple(schedule.sent), any_passed_on)
 
 
 def _pass_on(

@@ -73,12 +73,11 @@ def run(words: Sequence[str], options: RunOptions, env: Mapping[str, str] | None
         return replace(outcome, moved=gone, stopped=stopped, timed_out=ended.timed_out)
 
 
-def _make_process_options(options: RunOptions, artifacts: str) -> ProcessOptions:
-    """Make what the processes of the target are told; profiles go into the folder `artifacts`."""
+def _make_process_options(options: RunOptions) -> ProcessOptions:
+    """Make what the processes of the target are told."""
     telemetry, plan = options.telemetry, options.write_tracing_plan or WriteTracingPlan()
     return ProcessOptions(
         steps=options.steps,
-        profile_dir=artifacts if options.profile_on_signal else None,
         experiments_s=telemetry.experiments_every_s if telemetry else None,
         sync_steps=options.sync_steps,
         write_tracing=limit_plan(plan) if options.trace_writes else None,
@@ -97,7 +96,7 @@ def _run_child(
     trace_dir = os.path.join(artifacts, TRACES) if options.trace or options.tlparse else None
     if trace_dir is not None:
         os.makedirs(trace_dir, exist_ok=True)
-    process_options = _make_process_options(options, artifacts)
+    process_options = _make_process_options(options)
     environment = make_child_environment(
         run.variables, run.run_dir, process_options, trace_dir=trace_dir
     )
@@ -129,7 +128,6 @@ def _run_child(
             started=started,
             grace_s=options.grace_s,
             timeout_s=options.timeout_s,
-            run_dir=run.run_dir,
             open_files=open_files,
             notify=live.notify if live is not None else lambda text: None,
         )

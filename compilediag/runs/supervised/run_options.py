@@ -223,11 +223,6 @@ class RunOptions(TrialOptions):
         heading=_RECORDED,
     )
     depyf: bool = _rare_flag("--depyf", "Run it a second time and decompile its frames.", toml=bool)
-    profile_on_signal: bool = _rare_flag(
-        "--profile-on-signal",
-        "Begin a torch.profiler window when the target gets SIGUSR1, end it on SIGUSR2.",
-        toml=bool,
-    )
     price_file: str | None = _rare_option(
         "--prices FILE", "Price table (TOML), to estimate what the run cost.", toml=str
     )

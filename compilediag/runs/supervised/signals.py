@@ -1,8 +1,8 @@
 """Signals to the target and all it started, and signals as messages: while a child runs they wake
 its supervisor and end nobody. A monitor tells those that the whole process group was sent.
 
-A target that is interrupted takes its time after a Ctrl-C, but where torch has lost that, and after
-a second one; a timetable ends what does not end by itself.
+A target that is interrupted takes its time after a Ctrl-C; a timetable ends what does not end by
+itself after a second one.
 """
 
 from __future__ import annotations
@@ -17,9 +17,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import TYPE_CHECKING, Any
-
-from compilediag.readers.journal import JournalTail
-from compilediag_harness.wire import InterruptLost
 
 if TYPE_CHECKING:
     import psutil
@@ -190,13 +187,6 @@ class KillSchedule:
             (now + self.grace_s * 2 / 3, signal.SIGTERM), (now + self.grace_s, signal.SIGKILL)
         )
 
-    def choose_repeated(self, since: float, now: float) -> signal.Signals:
-        """Choose what a process is sent that has lost the Ctrl-C of `since`, in the same thirds."""
-        share = (now - since) / self.grace_s
-        if share < 2 / 3:
-            return signal.SIGINT
-        return signal.SIGTERM if share < 1 else signal.SIGKILL
-
     def end_on_timeout(self, now: float) -> None:
         """Begin at the time limit: TERM at once, KILL after the grace."""
         self._begin((now, signal.SIGTERM), (now + self.grace_s, signal.SIGKILL))
@@ -220,12 +210,6 @@ class KillSchedule:
         return self._waiting[0][0] if self._waiting else None
 
 
-POLL_S = 0.25
-MAX_FILES = 64
-
-_PID = re.compile(r"journal-(\d+)-")
-
-
 PATIENT_S = 2.0
 """Seconds after which the user is told what is being waited for."""
 
@@ -234,82 +218,34 @@ WAITING = (
     "within {grace:g} s (--grace)"
 )
 FORCED = "the second Ctrl-C: SIGTERM in {term:.1f} s, SIGKILL in {grace:g} s, if it has not ended"
-LOST = "torch has lost the Ctrl-C in a compiled call: {signal} is sent to process {pid}"
-GOES_ON = (
-    "the program goes on in its loop: it handles Ctrl-C by itself, or torch has lost it in a "
-    "compiled call; the next one is passed on as if it were the first"
-)
 
 
 class Interrupts:
     """The Ctrl-C of one run."""
 
     def __init__(
-        self,
-        schedule: KillSchedule,
-        tree: ProcessTree,
-        run_dir: str | None,
-        notify: Callable[[str], None],
+        self, schedule: KillSchedule, tree: ProcessTree, notify: Callable[[str], None]
     ) -> None:
         self._schedule = schedule
         self._tree = tree
-        self._run_dir = run_dir
         self._notify = notify
-        self._journals: JournalTail | None = None
-        """From the first Ctrl-C on."""
-        self._first_at: float | None = None
-        """When the Ctrl-C came that the target is given its time for."""
-        self._said = False
-        self._acted_at = float("-inf")
         self.count = 0
-        self.lost = False
-        self.sent: list[signal.Signals] = []
-        """What was sent to processes that had lost it."""
-        self.look_at: float | None = None
-        """When to look next; None: only at a signal."""
+        self.tell_at: float | None = None
+        """When the user is told what is being waited for; None: never, or told already."""
 
     def handle_interrupt(self, now: float) -> None:
         """Count a Ctrl-C, which the target has received by now; the second begins the schedule."""
         self.count += 1
-        if self._first_at is None:
-            self._first_at = self.look_at = now
-            if self._journals is None and self._run_dir is not None:
-                self._journals = JournalTail(self._run_dir, MAX_FILES, from_end=True)
-                self._journals.poll()
+        if self.count == 1:
+            self.tell_at = now + PATIENT_S
         elif not self._schedule.begun:
             grace = self._schedule.grace_s
             self._notify(FORCED.format(term=grace * 2 / 3, grace=grace))
             self._tree.record_descendants()
             self._schedule.force(now)
 
-    def check_journals(self, now: float) -> None:
-        """Check the journals for a process that has lost the Ctrl-C."""
-        if self.look_at is None or now < self.look_at:
-            return
-        self.look_at = None if self._schedule.begun else now + POLL_S
-        for name, events in self._journals.poll().items() if self._journals is not None else ():
-            pid = _PID.match(name)
-            for event in events:
-                if pid is None or not isinstance(event, InterruptLost):
-                    continue
-                if event.monotonic_s > self._acted_at and not self._schedule.begun:
-                    self._handle_seen(int(pid[1]), event.certain, now)
-        if self._first_at is not None and not self._said and now - self._first_at >= PATIENT_S:
-            self._said = True
+    def tell_waiting(self, now: float) -> None:
+        """Tell the user, once, that the target takes its time."""
+        if self.tell_at is not None and now >= self.tell_at:
+            self.tell_at = None
             self._notify(WAITING.format(grace=self._schedule.grace_s))
-
-    def _handle_seen(self, pid: int, certain: bool, now: float) -> None:
-        """Handle a process that was seen in its loop after an interrupt; `certain`: nothing of the
-        program can have caught it."""
-        if not certain:
-            if self._first_at is not None:
-                self._notify(GOES_ON)
-            self._first_at, self._said = None, True
-            return
-        signum = self._schedule.choose_repeated(self._first_at or now, now)
-        self._notify(LOST.format(signal=signum.name, pid=pid))
-        with contextlib.suppress(OSError):
-            os.kill(pid, signum)
-        # What was seen before it arrives is of the Ctrl-C before.
-        self._acted_at, self.lost, self._said = now, True, True
-        self.sent.append(signum)

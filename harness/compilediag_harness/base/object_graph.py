@@ -106,6 +106,12 @@ def read_cell(cell: Any) -> Any:
     return read(Hop("attribute", "cell_contents"), cell)
 
 
+def iterate_reached(function: Any, code: Any) -> Iterator[Any]:
+    """Iterate over the values of a function's names: captured variables and globals."""
+    yield from map(read_cell, getattr(function, "__closure__", None) or ())
+    yield from map(getattr(function, "__globals__", {}).get, code.co_names)
+
+
 def get_attributes(value: Any) -> dict[str, Any]:
     """Get the `__dict__` of an object itself; one that is empty where it has slots alone."""
     try:

@@ -34,8 +34,6 @@ class ProcessOptions:
 
     steps: int | None = None
     """The program stops, with exit code 0, after this many steps."""
-    profile_dir: str | None = None
-    """Where signals may put profiles; None: signals are the program's alone."""
     experiments_s: float | None = None
     """Seconds between updates of the experiment that the program has open; None: no updates."""
     sync_steps: tuple[int, int] | None = None
@@ -60,7 +58,7 @@ def read(fault: Callable[[str, Exception], None] = lambda where, error: None) ->
     try:
         given = json.loads(text)
         steps, sync, plan = given.get("steps"), given.get("sync_steps"), given.get("write_tracing")
-        profile_dir, experiments_s = given.get("profile_dir"), given.get("experiments_s")
+        experiments_s = given.get("experiments_s")
         if sync is not None and int(sync[0]) < 1:
             raise ValueError(f"the period of sync_steps must be 1 or more, not {sync[0]}")
         tracing_plan = None
@@ -69,7 +67,6 @@ def read(fault: Callable[[str, Exception], None] = lambda where, error: None) ->
             tracing_plan = WriteTracingPlan(frozenset(map(int, plan["steps"])), sources)
         return ProcessOptions(
             steps=None if steps is None else max(int(steps), 1),
-            profile_dir=None if profile_dir is None else str(profile_dir),
             experiments_s=None if experiments_s is None else float(experiments_s),
             sync_steps=None if sync is None else (int(sync[0]), int(sync[1])),
             write_tracing=tracing_plan,

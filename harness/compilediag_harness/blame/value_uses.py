@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from compilediag_harness.blame.source_locations import is_torch
 from compilediag_harness.blame.writes_in_source import find_function_around, iterate_conditions
-from compilediag_harness.torch_internals.torch_operators import classify_argument, is_symbolic
+from compilediag_harness.torch_internals.torch_graphs import classify_argument, is_symbolic
 from compilediag_harness.wire import Location, UserCall, ValueUse, clip
 
 _BEGINS = re.compile(r"\s*(?:async\s+)?def\s+(?P<name>\w+)\s*\(")

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import CodeType
 from typing import Any
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.blame.source_locations import get_definition
 from compilediag_harness.torch_internals import torch_caches
 from compilediag_harness.torch_internals.torch_compiles import get_compile_id
 from compilediag_harness.torch_internals.torch_names import Remover
@@ -18,20 +16,14 @@ from compilediag_harness.wire import (
     CacheLookedUp,
     CacheWritten,
     Lookups,
-    PrecompiledCalled,
-    PrecompiledLoaded,
     clean_text,
 )
-
-MAX_PRECOMPILED = 1000
-"""Precompiled functions recorded of one process."""
 
 _PROBLEM_CHARS = 400
 
 
 class CacheCollector:
-    """Turns lookups, and what is loaded in place of compiling, into events; what it is called for
-    never sees a fault of ours."""
+    """Turns lookups into events; what it is called for never sees a fault of ours."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -39,7 +31,6 @@ class CacheCollector:
         self._loads_seen = False
         """Each lookup of a graph is seen where it happens: its instant would count it again."""
         self._folder_read = False
-        self._left = 2 * MAX_PRECOMPILED
 
     def watch_graph_loads(self) -> Remover | None:
         remover = torch_caches.watch_graph_loads(self.record_lookup)
@@ -65,18 +56,6 @@ class CacheCollector:
             if settings is not None:
                 session.emit(settings)
             session.emit(lookup)
-
-    def record_load(self, code: CodeType, entries: int) -> None:
-        """torch put compiled code of a function in place."""
-        self._left -= 1
-        if self._left >= 0:
-            self._session.emit_in_step(PrecompiledLoaded, get_definition(code), entries)
-
-    def record_call(self, code: CodeType) -> None:
-        """Such code is called for the first time."""
-        self._left -= 1
-        if self._left >= 0:
-            self._session.emit_in_step(PrecompiledCalled, get_definition(code))
 
     def record_write(self, cache: str, problem: str) -> None:
         """torch wrote an entry, or could not."""

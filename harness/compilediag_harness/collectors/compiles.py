@@ -18,14 +18,12 @@ from typing import Any, NamedTuple
 from compilediag_harness.base.session import Session
 from compilediag_harness.blame import source_locations
 from compilediag_harness.blame.user_calls import find_user_call_or_thread
-from compilediag_harness.collectors.memory import Resident, read_resident
 from compilediag_harness.torch_internals import torch_compiles
 from compilediag_harness.torch_internals.torch_compiles import PhaseTimes
 from compilediag_harness.torch_internals.torch_names import get_imported
 from compilediag_harness.wire import (
     MAX_OPEN_ATTEMPTS,
     Compiled,
-    CompileMemoryRead,
     CompileStarted,
     DynamoReset,
     Location,
@@ -143,7 +141,7 @@ MIN_BLOCKS = 4
 """Fewer blocks save too little to be worth another way of compiling."""
 MIN_COMPILE_S = 1.0
 """Modules are looked at for compiles that took longer: counting takes a thousandth of that."""
-MAX_MODULES, MAX_VALUES, _MAX_OPEN = 20_000, 200, 256
+MAX_MODULES, MAX_VALUES = 20_000, 200
 _RECORDING = "CUDAGRAPH_RECORDING"
 _REASON_CHARS = 2048
 
@@ -174,14 +172,9 @@ class CompileCollector:
         self.phases = PhaseTimes()
         self._called_from: dict[str, tuple[UserCall | None, str]] = {}
         """The program's line that compiles in progress were called from, by compile id."""
-        self._before: dict[str, Resident] = {}
-        """Host memory when they began. Those that torch does not announce, because another is in
-        progress, have no record."""
         self.rows = 0
         self.phases_seen = False
         """Whether torch's timing reaches `phases`."""
-        self._specialized: dict[str, list[str]] = {}
-        """Floats that became constants in compiles in progress, by compile id."""
         self._own_s: dict[str, float] = {}
         """Our own seconds inside a compile in progress, by compile id; taken out of its cost."""
 
@@ -194,9 +187,6 @@ class CompileCollector:
         caller = find_user_call_or_thread(session)
         if trigger != _RECORDING:  # which has no row
             self._called_from[compile_id] = caller
-            memory = read_resident()
-            if memory is not None and len(self._before) < _MAX_OPEN:
-                self._before[compile_id] = memory
         where = source_locations.get_location(compiled.code) if compiled is not None else None
         session.emit_in_step(CompileStarted, trigger, compile_id, session.epoch, where, *caller)
 
@@ -208,32 +198,14 @@ class CompileCollector:
         with session.catch_faults("metrics row"):
             # torch writes a row when a compile has ended: its size conditions are complete.
             self._sizes.report_attempt(str(getattr(metrics, "compile_id", None) or ""))
-            compiled = self._build_event(metrics)
-            session.emit(compiled)
-            before = self._before.pop(compiled.compile_id, None)
-            after = read_resident() if before is not None else None
-            if before is None or after is None:
-                return
-            session.emit_in_step(
-                CompileMemoryRead,
-                *(compiled.compile_id, session.epoch, compiled.forward),
-                before=before.now,
-                after=after.now,
-                peak_before=before.peak,
-                peak_after=after.peak,
-            )
-
-    def record_specialized(self, compile_id: str, source: str) -> None:
-        """torch traces a frame again with a float as a constant; never raises."""
-        with self._session.catch_faults("float made constant"):
-            self._specialized.setdefault(compile_id, []).append(clip(source, 512))
+            session.emit(self._build_event(metrics))
 
     def record_reset(self) -> None:
         """`torch._dynamo.reset()`: ids start again."""
         # Invariant: a compile id is unique within an epoch only.
         session = self._session
         session.epoch += 1
-        for by_id in (self._called_from, self._before, self._own_s, self._specialized):
+        for by_id in (self._called_from, self._own_s):
             by_id.clear()
         session.emit_in_step(DynamoReset, session.epoch)
 
@@ -255,7 +227,6 @@ class CompileCollector:
         # Our own analysis of a recompile lies within torch's times.
         seconds -= self._own_s.pop(compile_id, 0.0)
         compiled = torch_compiles.find_compiling_frame() if seconds >= MIN_COMPILE_S else None
-        timed = self.phases.take() if self.phases_seen else None
         reason = row.get("recompile_reason")
         restarts = row.get("restart_reasons") or ()
         # Children of a test have its variable too, and are no tests.
@@ -283,13 +254,11 @@ class CompileCollector:
             fail_type=row.get_text("fail_type"),
             fail_reason=row.get_text("fail_reason"),
             restart_reasons=tuple(sorted(clip(str(restart)) for restart in restarts)),
-            restarted_for=tuple(self._specialized.pop(compile_id, ())),
             limit=torch_compiles.get_recompile_limit(),
             guard_eval_us=row.get("guard_latency_us"),
             cache_hits=count_cache_outcomes(row.get, "hit"),
             cache_misses=count_cache_outcomes(row.get, "miss"),
-            phases=None if timed is None else timed.own,
-            phase_spans=() if timed is None else timed.spans,
+            phases=self.phases.take() if self.phases_seen else None,
             restarted_s=row.get_seconds("dynamo_compile_time_before_restart_us"),
             blocks=None if compiled is None else find_repeated_blocks(compiled.values or {}),
             exported=torch_compiles.is_exporting(),

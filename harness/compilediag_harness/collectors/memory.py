@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from compilediag_harness.base.session import Session
 from compilediag_harness.wire import DeviceMemoryRead
@@ -69,39 +69,20 @@ def _iterate_values(
 STATUS = "/proc/self/status"
 
 
-class Resident(NamedTuple):
-    """Bytes of this process in memory."""
-
-    now: int
-    peak: int
-    """The most so far."""
-
-
-def read_resident() -> Resident | None:
-    """Read the bytes of this process in memory, now and at most so far; None without /proc."""
-    # The kernel could begin its peak anew (/proc/self/clear_refs), but `getrusage` of the program
-    # would then have another one: each compile is held against the peak before it instead.
-    sizes: dict[str, int] = {}
-    try:
-        with open(STATUS, encoding="ascii", errors="replace") as status:
-            for line in status:
-                if line.startswith(("VmHWM:", "VmRSS:")):
-                    # "VmRSS:   12345 kB", where the kernel's kB are of 1024 bytes.
-                    sizes[line[:5]] = int(line.split()[1]) * 1024
-        return Resident(sizes["VmRSS"], sizes["VmHWM"])
-    except (OSError, ValueError, IndexError, KeyError):
-        return None
-
-
 def read_peak() -> tuple[int | None, str | None]:
     """Read the peak resident size of this process in bytes, and its source: "VmHWM" where /proc has
     it, else "getrusage"; None where neither is there.
 
     It never falls: a part of the program has a peak of its own only where it raised this one.
     """
-    resident = read_resident()
-    if resident is not None:
-        return resident.peak, "VmHWM"
+    try:
+        with open(STATUS, encoding="ascii", errors="replace") as status:
+            for line in status:
+                if line.startswith("VmHWM:"):
+                    # "VmHWM:   12345 kB", where the kernel's kB are of 1024 bytes.
+                    return int(line.split()[1]) * 1024, "VmHWM"
+    except (OSError, ValueError, IndexError):
+        pass
     try:
         import resource
     except ImportError:  # not on Windows

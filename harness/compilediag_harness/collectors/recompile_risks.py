@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from compilediag_harness.base.object_graph import WeakByIdentity, get_code
+from compilediag_harness.base.object_graph import WeakByIdentity
 from compilediag_harness.base.session import Session
 from compilediag_harness.blame import source_locations
 from compilediag_harness.blame.writers import ReachableNames
@@ -26,13 +26,11 @@ from compilediag_harness.collectors.false_guards import describe_entry
 from compilediag_harness.collectors.guard_facts import Baselines
 from compilediag_harness.collectors.leaf_checks import LeafChecks
 from compilediag_harness.torch_internals import torch_api, torch_guards
-from compilediag_harness.torch_internals.torch_api import is_disabled
 from compilediag_harness.torch_internals.torch_compiles import get_attempt, get_compile_id
 from compilediag_harness.torch_internals.torch_graphs import SETS_STATE
 from compilediag_harness.wire import (
     EffectLost,
     HazardsChecked,
-    HooksFound,
     Location,
     UnguardedChanged,
     clip,
@@ -102,7 +100,7 @@ class RecompileRiskCollector:
 
 
 _FORWARD = ("forward_hook", "forward_pre_hook")
-_MAX_HOOKS, _MAX_MODULES = 512, 5000
+_MAX_MODULES = 5000
 
 
 @dataclass(slots=True)
@@ -197,30 +195,6 @@ class UnguardedChangeCollector:
         if (what, target) not in self._reported:
             self._reported.add((what, target))
             session.emit(UnguardedChanged(session.now(), step, before.frame, what, target, where))
-
-    def report_hooks(self) -> None:
-        """Report the program's hooks on compiled modules and their parameters, if there are any."""
-        deadline = time.thread_time() + BUDGET_S
-        roots = [root for root, _ in self._snapshots.items()]
-        rows: dict[tuple[str, str, Location, bool], None] = {}
-        seen: set[int] = set()
-        # A part of a compiled module may have been compiled by itself: it stands under the whole.
-        for root in sorted(roots, key=lambda module: -sum(1 for _ in module.modules())):
-            for path, owner in (*root.named_modules(), *root.named_parameters()):
-                if id(owner) in seen:
-                    continue
-                seen.add(id(owner))
-                if time.thread_time() > deadline or len(rows) >= _MAX_HOOKS:
-                    break
-                registries = torch_api.iterate_hook_registries(owner)
-                hooks = ((k, h) for k, registry in registries for h in registry.values())
-                for kind, hook in list(hooks):
-                    code = get_code(hook)
-                    if code is not None and not source_locations.is_library(code.co_filename):
-                        where, disabled = source_locations.get_definition(code), is_disabled(hook)
-                        rows[kind, path or type(root).__name__, where, disabled] = None
-        if rows:
-            self._session.emit(HooksFound(self._session.now(), *zip(*rows, strict=True)))
 
 
 class LostEffectCollector:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
 from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.collectors import guarded_inputs, warm_calls
+from compilediag_harness.collectors import guards_in_use
 from compilediag_harness.collectors.caches import CacheCollector
 from compilediag_harness.collectors.compiles import CompileCollector, SizeGuardCollector
 from compilediag_harness.collectors.cudagraphs import CudagraphCollector
@@ -23,10 +22,7 @@ from compilediag_harness.collectors.recompile_risks import (
     UnguardedChangeCollector,
 )
 from compilediag_harness.collectors.recompiles import RecompileCollector
-from compilediag_harness.collectors.served_entries import ServedEntries
-from compilediag_harness.collectors.signals import InterruptWatch
 from compilediag_harness.collectors.syncs import SyncCollector
-from compilediag_harness.collectors.warm_calls import WarmCalls
 from compilediag_harness.torch_internals import (
     torch_api,
     torch_caches,
@@ -86,21 +82,17 @@ class CollectorSet:
         self._lost_effects = LostEffectCollector(session)
         self.syncs = SyncCollector(session, torch)
         self.logs = LogCollector(session, session.text_log)
-        self._interrupts: InterruptWatch | None = None
-        if session.text_log is not None:  # of a run, which passes Ctrl-C on
-            folder = os.path.dirname(os.path.abspath(torch.__file__))
-            self._interrupts = InterruptWatch(session, folder)
         self._caches = CacheCollector(session)
         self._memory = DeviceMemory(session, torch_api.read_device_memory)
-        self._served = ServedEntries(session)
-        self._warm_calls = WarmCalls(session, lambda: self._compiles.rows)
+        self._served = guards_in_use.ServedEntries(session)
+        self._warm_calls = guards_in_use.WarmCalls(session, lambda: self._compiles.rows)
         self._cudagraphs: CudagraphCollector | None = None
         """None until torch's trees have been imported."""
         self._counted_before: dict[str, int] = {}
 
     def watch_steps(self) -> None:
         """Watch the end of each step from now on, after the listeners that measure it."""
-        self._warm_calls.install()  # the last at the begin of a call: none but torch's is in it
+        self._warm_calls.install()
         # Invariant: those that count run before `_handle_step_end`, which looks at the guards.
         self._session.step_listeners += [self._memory.handle_step_end, self._handle_step_end]
 
@@ -111,8 +103,7 @@ class CollectorSet:
         # (`Attachment.uninstall`), since two of them may wrap the same function.
         caches, logs, compiles, sizes = self._caches, self.logs, self._compiles, self._sizes
         safe, tracer = logs.catch_faults_in, self._write_tracer
-        loaded, written = (caches.record_load, caches.record_call), caches.record_write
-        unread = partial(self._session.record_fault, "precompiled code")
+        written = caches.record_write
         resumed = tracer and partial(torch_compiles.watch_compile_ends, tracer.resume_after_compile)
         return [
             *([(CONVERT_FRAME, self._lift_limit)] if self._session.options.past_limit else ()),
@@ -134,7 +125,6 @@ class CollectorSet:
             (CONVERT_FRAME, partial(torch_logs.watch_failed_frames, safe(logs.record_failure))),
             (CONVERT_FRAME, partial(torch_logs.watch_skipped_frames, safe(logs.record_skip))),
             (CONVERT_FRAME, partial(torch_logs.watch_recompile_limit, safe(logs.record_limit))),
-            (SYMBOLIC_CONVERT, partial(torch_compiles.watch_floats, compiles.record_specialized)),
             (SYMBOLIC_CONVERT, partial(torch_graphs.watch_draws, self._lost_effects.record)),
             (
                 torch_graphs.OUTPUT_GRAPH,
@@ -155,14 +145,8 @@ class CollectorSet:
             ),
             (torch_cudagraphs.TREES, self._watch_trees),
             (torch_caches.CODECACHE, caches.watch_graph_loads),
-            (torch_caches.CODECACHE, partial(torch_caches.watch_choices, caches.record_lookup)),
             (torch_caches.CODECACHE, partial(torch_caches.watch_writes, FX_GRAPH, written)),
             (torch_caches.AOT_CACHE, partial(torch_caches.watch_writes, AOT_AUTOGRAD, written)),
-            (torch_caches.STATS, partial(torch_caches.watch_counted_caches, caches.record_lookup)),
-            (torch_caches.PGO, partial(torch_caches.watch_profile_lookups, caches.record_lookup)),
-            (torch_caches.ARTIFACTS, partial(torch_caches.watch_artifacts, caches.record_lookup)),
-            (torch_caches.PACKAGE, partial(torch_caches.watch_packages, *loaded, unread)),
-            (torch_caches.AOT_COMPILE, partial(torch_caches.watch_loaded_functions, *loaded)),
         ]
 
     def _watch_metrics(self) -> Removers:
@@ -211,14 +195,12 @@ class CollectorSet:
             self._lost_effects.report(compile_id)
             if self._write_tracer is not None:
                 self._write_tracer.watch_guards(code, compile_id, scope, guards)
-            guarded_inputs.record_inputs(session, compile_id, scope, manager)
-            spent = warm_calls.evaluate_guards(session, compile_id, scope, guards, manager)
+            guards_in_use.record_inputs(session, compile_id, scope, manager)
+            spent = guards_in_use.evaluate_guards(session, compile_id, scope, guards, manager)
             self._compiles.leave_out(compile_id, spent)
 
     def _handle_step_end(self, step: int, compiled: bool) -> None:
         self.syncs.handle_step_end(step, compiled)
-        if self._interrupts is not None:
-            self._interrupts.check_interrupt()
         self._recompile_risks.handle_step_end(step, compiled)
         self._unguarded_changes.handle_step_end(step, compiled)
         self.syncs.handle_step_begin(step + 1)
@@ -231,7 +213,6 @@ class CollectorSet:
             ("last look", self._check_last),
             ("warm calls", self._warm_calls.finish),
             ("write tracing", self._write_tracer and self._write_tracer.finish),
-            ("hooks", self._unguarded_changes.report_hooks),
         ]
 
     def _check_last(self) -> None:
@@ -247,8 +228,6 @@ class CollectorSet:
     def handle_fork(self) -> None:
         """This process is a fork: what was counted before was counted in its parent."""
         self.syncs.handle_fork()
-        if self._interrupts is not None:
-            self._interrupts.uninstall()
         if self._write_tracer is not None:
             self._write_tracer.stop_in_child()
         self._counted_before = self._read_totals()
@@ -271,7 +250,7 @@ class CollectorSet:
         self._session.step_listeners.clear()
         torch_compiles.forget_metrics_rows(self._compiles.record_row)
         self.logs.close()
-        for watcher in (self._interrupts, self.syncs, self._cudagraphs, self._write_tracer):
+        for watcher in (self.syncs, self._cudagraphs, self._write_tracer):
             if watcher is not None:
                 watcher.uninstall()
         self._warm_calls.uninstall()

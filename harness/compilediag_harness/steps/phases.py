@@ -1,4 +1,4 @@
-"""Phases of the step in progress, flattened so that every second is counted once; device times.
+"""Phases of the step in progress, flattened so that every second is counted once.
 
 Where phases nest, the innermost has the time; a span, and the wait for a batch, have all of theirs,
 whatever runs inside them. A span that holds the end of a step is no phase of one. Phases that have
@@ -9,12 +9,8 @@ Invariant: the phases of a step never add up to more than its wall time.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from compilediag_harness.base.session import Session
-from compilediag_harness.torch_internals import torch_api
 from compilediag_harness.user_api.spans import (
     BACKWARD,
     DATA_WAIT,
@@ -24,7 +20,6 @@ from compilediag_harness.user_api.spans import (
     REST,
     SPANS,
 )
-from compilediag_harness.wire import DeviceStepsTimed
 
 Seconds = tuple[float, float, float, float, float]
 """Seconds by phase, in the order of `NAMES`."""
@@ -197,137 +192,3 @@ class PhasesInProgress:
         """Give a step that was none back: its phases are a part of the step in progress."""
         for phase, taken in enumerate(seconds):
             self._settled[phase] += taken
-
-
-MAX_WAITING_STEPS = 64
-"""Most steps whose events wait for the device; the oldest of more is dropped."""
-
-BATCH_STEPS = 64
-"""Steps in one record."""
-
-Mark = Any
-"""A `torch.cuda.Event(enable_timing=True)`: `record` it on the stream, `query` whether the device
-has passed it, which waits for nothing, and take the `elapsed_time` to a later one when both are."""
-
-
-class _DeviceStep:
-    def __init__(self, began: Mark) -> None:
-        self.began = began
-        self.ended: Mark = None
-        self.index = 0
-        self.phases: list[tuple[int, Mark, Mark]] = []
-
-
-class DeviceClock:
-    """Device seconds of one session's steps, by CUDA events: nothing waits for the device."""
-
-    def __init__(
-        self, session: Session, make_mark: Callable[[], Mark], is_usable: Callable[[], bool]
-    ) -> None:
-        """`make_mark` creates an event; `is_usable` returns whether one may be recorded now: the
-        device is in use, and no CUDA graph is being captured."""
-        self.session = session
-        self.dropped = 0
-        self._make_mark = make_mark
-        self._is_usable = is_usable
-        self._current: _DeviceStep | None = None
-        self._waiting: deque[_DeviceStep] = deque()
-        self._rows: list[tuple[int, float, float | None, float | None]] = []
-
-    def enter(self, phase: int) -> None:
-        """Begin a phase; only forward and backward are timed."""
-        if self._current is not None and phase in (FORWARD, BACKWARD) and self._is_usable():
-            self._current.phases.append((phase, self._record_mark(), None))
-
-    def leave(self, phase: int) -> None:
-        """End the phase, if it is the one that began last."""
-        step = self._current
-        if step is None or not step.phases or not self._is_usable():
-            return
-        open_phase, began, ended = step.phases[-1]
-        if open_phase == phase and ended is None:
-            step.phases[-1] = (phase, began, self._record_mark())
-
-    def handle_step_end(self, step: int, _compiled: bool) -> None:
-        """Put an event at the end of a step, and read those that the device has passed."""
-        if not self._is_usable():
-            self._current = None
-            return
-        mark = self._record_mark()
-        if self._current is not None:
-            self._current.index, self._current.ended = step, mark
-            self._waiting.append(self._current)
-        self._current = _DeviceStep(mark)
-        self._read()
-        if len(self._rows) >= BATCH_STEPS:
-            self.write()
-
-    def restart(self) -> None:
-        """Do not time the step in progress: where it began is not known."""
-        self._current = None
-
-    def finish(self) -> None:
-        """Write what the device has finished; what it has not is dropped, not waited for."""
-        self._read()
-        self.dropped += len(self._waiting)
-        self._waiting.clear()
-        self.write()
-
-    def write(self) -> None:
-        """Write the steps that were read since the last time."""
-        if not self._rows and not self.dropped:
-            return
-        columns = zip(*self._rows, strict=True) if self._rows else ((),) * 4
-        self.session.emit(DeviceStepsTimed(self.session.now(), *columns, dropped=self.dropped))
-        self._rows, self.dropped = [], 0
-
-    def _record_mark(self) -> Mark:
-        # Recorded on the current stream, after what the program has queued there: no wait.
-        event = self._make_mark()
-        event.record()
-        return event
-
-    def _read(self) -> None:
-        """Read the steps that are over, in order: events of one stream end in order."""
-        while self._waiting:
-            step = self._waiting[0]
-            # Invariant: queried first: `elapsed_time` raises of an event that is not over.
-            if step.ended.query():
-                self._rows.append(
-                    (
-                        step.index,
-                        step.began.elapsed_time(step.ended) / 1e3,
-                        _measure_phase(step, FORWARD),
-                        _measure_phase(step, BACKWARD),
-                    )
-                )
-            elif len(self._waiting) > MAX_WAITING_STEPS:
-                self.dropped += 1
-            else:
-                return
-            self._waiting.popleft()
-
-
-def watch_device(session: Session, torch_module: Any) -> DeviceClock | None:
-    """Make the clock of the CUDA device, called at every step of `session`; None where torch is
-    built without CUDA. Initialises nothing: no event is recorded until the program uses it."""
-    if torch_module.version.cuda is None:
-        return None
-    clock = DeviceClock(
-        session,
-        lambda: torch_module.cuda.Event(enable_timing=True),
-        lambda: torch_api.is_cuda_in_use(torch_module),
-    )
-    session.step_listeners.append(clock.handle_step_end)
-    return clock
-
-
-def _measure_phase(step: _DeviceStep, phase: int) -> float | None:
-    """Measure the device seconds of one phase; None where there was none, or one without an end.
-    `Event.elapsed_time` is in milliseconds."""
-    marks = [(began, ended) for step_phase, began, ended in step.phases if step_phase == phase]
-    if not marks or any(ended is None or not began.query() for began, ended in marks):
-        return None
-    if not all(ended.query() for _, ended in marks):
-        return None
-    return sum(began.elapsed_time(ended) for began, ended in marks) / 1e3

@@ -21,7 +21,7 @@ from itertools import groupby
 from typing import Any
 
 from compilediag_harness.base.session import BATCH_ROWS, BATCH_S, Session
-from compilediag_harness.steps.phases import NOTHING, DeviceClock, PhasesInProgress, Seconds
+from compilediag_harness.steps.phases import NOTHING, PhasesInProgress, Seconds
 from compilediag_harness.user_api.spans import DATA_WAIT, NAMES, SPANS
 from compilediag_harness.wire import StepsEnded
 
@@ -43,10 +43,6 @@ class StepClock:
         self.began: float | None = None
         """When the step in progress began; None until the first one does."""
         self.phases = PhasesInProgress()
-        self.partial: dict[str, str] = {}
-        """Phases that are measured in part, each with what is missing."""
-        self.device: DeviceClock | None = None
-        """Device time beside the host's; None where there is no device."""
         self.thread = threading.get_ident()
         """The thread whose phases are measured: that which ends the steps."""
         self.sampling = True
@@ -74,18 +70,10 @@ class StepClock:
             self.phases.restart(at)
 
     def enter(self, phase: int, at: float) -> None:
-        """Begin a phase, on the host and on the device."""
+        """Begin a phase."""
         if self.began is None:
             self.begin(at)
         self.phases.open(phase, at)
-        if self.device is not None:
-            self.device.enter(phase)
-
-    def leave(self, phase: int, at: float) -> None:
-        """End a phase, on the host and on the device."""
-        self.phases.close(phase, at)
-        if self.device is not None:
-            self.device.leave(phase)
 
     # --- boundaries ---
 
@@ -103,8 +91,6 @@ class StepClock:
     def stop_sampling(self) -> None:
         """Record only the ends of steps from now on, and what is measured of every step."""
         self.sampling = self.whole = False
-        if self.device is not None:
-            self.device.restart()
 
     def add_unsampled(self, ends: list[float]) -> None:
         """Add unsampled steps that have ended; no listener is called."""
@@ -122,10 +108,7 @@ class StepClock:
     def commit(self) -> None:
         """Make every tentative boundary the end of a step."""
         session = self.session
-        together = self.tentative > 1
         while self.tentative:
-            if together and self.device is not None:
-                self.device.restart()  # these ends were not marked when they happened
             self.tentative -= 1
             self._compiled = self._compiled or session.compiled_in_step
             session.end_step()
@@ -202,7 +185,6 @@ class StepClock:
                     walls=walls if sampled else (),
                     began=None if sampled else session.convert_time(ends[0] - walls[0]),
                     measuring_s=self.measuring_s,
-                    partial=dict(self.partial),
                     noted=not sampled,
                     **phases,
                 )

@@ -16,10 +16,9 @@ import functools
 import gc
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from compilediag_harness.base.object_graph import read_cell
 from compilediag_harness.base.session import Session
 from compilediag_harness.steps.step_clock import StepClock, StepSampling
 from compilediag_harness.torch_internals import torch_api, torch_open_calls
@@ -36,43 +35,20 @@ class CompiledCallables:
         self._optimizer: type = torch_module.optim.Optimizer
         self._phases: dict[int, int] = {}
 
-    def find_phase(self, key: int, clock: StepClock) -> int:
-        """Find the phase of the call that begins now in this thread. What cannot be separated is
-        noted in `clock.partial`."""
+    def find_phase(self, key: int) -> int:
+        """Find the phase of the call that begins now in this thread."""
         if key not in self._phases:
             if len(self._phases) >= _MAX_CALLABLES:
                 self._phases.clear()
-            self._phases[key] = self._detect_phase(clock)
+            self._phases[key] = self._detect_phase()
         return self._phases[key]
 
-    def _detect_phase(self, clock: StepClock) -> int:
+    def _detect_phase(self) -> int:
         if torch_api.is_in_optimizer_step() and not self._torch.is_grad_enabled():
             return spans.OPTIMIZER  # a kernel of its own; not the forward in its closure
-        call = torch_open_calls.find_call_origin()
-        if call is None:
-            return spans.FORWARD
-        function = call.function
-        if isinstance(getattr(function, "__self__", None), self._optimizer):
-            return spans.OPTIMIZER
-        code = getattr(function, "__code__", None)
-        if (
-            code is not None
-            and "step" in code.co_names
-            and any(isinstance(value, self._optimizer) for value in iterate_reached(function, code))
-        ):
-            name = str(getattr(function, "__qualname__", type(function).__name__))
-            missing = f"{name} steps an optimizer in compiled code: its time is in forward"
-            clock.partial.setdefault(spans.NAMES[spans.OPTIMIZER], missing)
-        elif call.inside is not None:
-            missing = f"only the compiled calls inside {call.inside}: the rest of it ran eagerly"
-            clock.partial.setdefault(spans.NAMES[spans.FORWARD], missing)
-        return spans.FORWARD
-
-
-def iterate_reached(function: Any, code: Any) -> Iterator[Any]:
-    """Iterate over the values of a function's names: captured variables and globals."""
-    yield from map(read_cell, getattr(function, "__closure__", None) or ())
-    yield from map(getattr(function, "__globals__", {}).get, code.co_names)
+        calls = torch_open_calls.this_thread.open
+        owner = getattr(calls[-1].function, "__self__", None) if calls else None
+        return spans.OPTIMIZER if isinstance(owner, self._optimizer) else spans.FORWARD
 
 
 MAX_SEARCHES = 8

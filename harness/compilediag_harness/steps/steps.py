@@ -16,7 +16,7 @@ from typing import Any
 
 from compilediag_harness.base import process_options
 from compilediag_harness.base.session import Session, fork_handlers
-from compilediag_harness.steps import disabled_calls, phases
+from compilediag_harness.steps import disabled_calls
 from compilediag_harness.steps.step_clock import StepClock, StepSampling
 from compilediag_harness.steps.step_detection import (
     CALL,
@@ -112,7 +112,6 @@ def install(session: Session, torch_module: Any) -> None:
     # Replaced, never changed: hooks iterate over it in any thread, without a lock.
     _active = (*_active, source)
     _callables = _callables or CompiledCallables(torch_module)
-    source.clock.device = phases.watch_device(session, torch_module)
     disabled_calls.install(session, functools.partial(find_phase_at, source))
     spans.install(session, attribute_spans)
     cadence.sinks.install(session)
@@ -143,8 +142,6 @@ def finish(session: Session) -> None:
         if source.clock.session is session:
             source.sampling.fold()  # another thread may have recorded an end a moment too late
             source.finish(at)
-            if source.clock.device is not None:
-                source.clock.device.finish()
     disabled_calls.sinks.finish(session)
 
 
@@ -250,7 +247,7 @@ def begin_call(key: int = 0) -> None:
             if mark:
                 source.begin_call(mark, at)
             if _callables is not None and source.clock.is_own_thread:
-                source.clock.enter(_callables.find_phase(key, source.clock), at)
+                source.clock.enter(_callables.find_phase(key), at)
         except Exception as error:
             source.clock.session.record_fault("compiled call", error)
     _stop_if_done()
@@ -264,7 +261,7 @@ def end_call(key: int = 0) -> None:
         try:
             here = _callables is not None and source.clock.is_own_thread
             if _callables is not None and here:
-                source.clock.leave(_callables.find_phase(key, source.clock), at)
+                source.clock.phases.close(_callables.find_phase(key), at)
             source.end_call(at)
             if here and source.source is CALL:
                 _handle_step_end(source, at, by_calls=True)
@@ -338,7 +335,7 @@ def end_phase(phase: int, clocks: list[StepClock]) -> None:
     """End a phase, with the clocks that `begin_phase` returned."""
     at = _monotonic()
     for clock in clocks:
-        clock.leave(phase, at)
+        clock.phases.close(phase, at)
 
 
 def _stop_if_done() -> None:

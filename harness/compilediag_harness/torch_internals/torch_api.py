@@ -7,7 +7,7 @@ import functools
 import sys
 import threading
 import types
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, cast
 
@@ -113,12 +113,6 @@ def read_device_memory() -> dict[int, dict[str, Any]]:
         for device, stats in stats_by_device.items()
         if stats.get("reserved_bytes", {}).get("all", {}).get("peak")
     }
-
-
-def is_profiler_enabled() -> bool:
-    """True if a profiler runs in this thread already; False where that is not known."""
-    enabled = lookup(get_imported("torch._C"), "_autograd._profiler_enabled")
-    return bool(enabled()) if enabled is not None else False
 
 
 SERIALIZATION = "torch.serialization"
@@ -334,31 +328,6 @@ def count_hooks(module: Any = None) -> tuple[int, int]:
     owner = get_imported("torch.nn.modules.module") if module is None else module
     hooks, pre_hooks = (getattr(owner, f"{prefix}_{kind}", ()) for kind in ("hooks", "pre_hooks"))
     return len(hooks), len(pre_hooks)
-
-
-_HOOK_REGISTRIES = (
-    ("forward_hook", "_forward_hooks"),
-    ("forward_pre_hook", "_forward_pre_hooks"),
-    ("backward_hook", "_backward_hooks"),
-    ("backward_pre_hook", "_backward_pre_hooks"),
-    ("accumulate_grad_hook", "_post_accumulate_grad_hooks"),
-)
-
-
-def iterate_hook_registries(owner: Any) -> Iterator[tuple[str, dict[Any, Any]]]:
-    """Iterate over kind and hooks of each table of hooks that a module or a tensor has. The hooks a
-    tensor has under a module's name are its own: they are called with its gradient."""
-    is_module = hasattr(owner, "_forward_hooks")
-    for kind, name in _HOOK_REGISTRIES:
-        registry = getattr(owner, name, None)
-        if isinstance(registry, dict) and registry:
-            is_tensor_hook = name == "_backward_hooks" and not is_module
-            yield "tensor_hook" if is_tensor_hook else kind, registry  # pyright: ignore[reportUnknownVariableType]
-
-
-def is_disabled(function: Any) -> bool:
-    """True if a function is behind `torch.compiler.disable`."""
-    return bool(getattr(function, "_torchdynamo_disable", False))
 
 
 class Members(NamedTuple):

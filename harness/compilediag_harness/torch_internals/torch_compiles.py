@@ -200,23 +200,6 @@ def watch_compile_requests(callback: Callable[[dict[str, Any]], None]) -> Remove
     return call_beside(get_imported(DYNAMO), "optimize", before=before)
 
 
-def watch_floats(callback: Callable[[str, str], None]) -> Remover | None:
-    """Call `callback(compile_id, source)` with what torch takes for a symbolic float no longer, for
-    which it traces the frame again: "L['scale']", or "L['t'].item()" of a tensor without dimensions
-    of float64 on the host, which Dynamo reads."""
-    state = lookup(get_imported(SYMBOLIC_CONVERT), "TensorifyState")
-
-    def report(name: Any, *_: Any) -> None:
-        context = lookup(get_imported("torch._guards"), "TracingContext.try_get")
-        env = lookup(context() if context is not None else None, "fake_mode.shape_env")
-        known: dict[Any, Any] = getattr(env, "source_to_var", None) or {}
-        for source, symbol in known.items():
-            if str(symbol) == name:
-                callback(get_compile_id(), str(source))
-
-    return call_beside(state, "specialize", before=report)
-
-
 def watch_exports(callback: Callable[[], None]) -> Remover | None:
     """Call `callback` whenever `torch.export` begins to export."""
     # A function that reports usage to nobody outside Meta: a wrapper of `_export` itself would

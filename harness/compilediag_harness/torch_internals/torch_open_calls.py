@@ -62,32 +62,6 @@ def find_callable(function: Any) -> Any:
     return owner if owner is not None else getattr(function, "__code__", function)
 
 
-class CallOrigin(NamedTuple):
-    """The outermost compiled call in progress in this thread."""
-
-    function: Any
-    inside: str | None
-    """Class of the outermost eager module whose call it is a part of; None where there is none."""
-
-
-def find_call_origin() -> CallOrigin | None:
-    """Find what the newest outermost compiled call of this thread calls, and from where; None where
-    no call is in progress. Walks the stack: for the first call of a callable, not for each."""
-    if not this_thread.open:
-        return None
-    call = this_thread.open[-1]
-    direct, outermost, above = None, None, True
-    for frame in iterate_frames(call.frame.f_back):
-        # `torch.nn.Module.__call__` is one of these two.
-        if frame.f_code.co_name in ("_call_impl", "_wrapped_call_impl"):
-            outermost = frame.f_locals.get("self")
-            direct = outermost if above else direct
-        else:
-            above = False
-    part = outermost is not None and outermost is not direct
-    return CallOrigin(call.function, type(outermost).__name__ if part else None)
-
-
 def is_in_compiled_call() -> bool:
     """True if a call of a compiled callable is in progress in this thread."""
     return any(call.key for call in this_thread.open)

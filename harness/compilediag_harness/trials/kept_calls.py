@@ -19,13 +19,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from compilediag_harness.base.object_graph import get_class
+from compilediag_harness.base.object_graph import get_class, iterate_reached
 from compilediag_harness.base.session import Session
 from compilediag_harness.blame.line_events import iterate_own_frames
 from compilediag_harness.blame.source_locations import get_definition
 from compilediag_harness.shapes import trees
 from compilediag_harness.shapes.side_effects import SavedState, list_roots
-from compilediag_harness.steps.step_detection import iterate_reached
 from compilediag_harness.torch_internals import torch_api, torch_open_calls, torch_replay
 from compilediag_harness.torch_internals.torch_open_calls import CallArguments
 from compilediag_harness.torch_internals.torch_replay import CallModes

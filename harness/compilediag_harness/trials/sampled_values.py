@@ -22,8 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from compilediag_harness.base.object_graph import get_attributes, get_class
-from compilediag_harness.steps.step_detection import iterate_reached
+from compilediag_harness.base.object_graph import get_attributes, get_class, iterate_reached
 from compilediag_harness.torch_internals import torch_api, torch_replay
 from compilediag_harness.torch_internals.torch_names import Remover
 from compilediag_harness.torch_internals.torch_open_calls import CallArguments

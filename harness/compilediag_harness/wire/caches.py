@@ -13,24 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from compilediag_harness.wire.event import Event, Location, StepEvent, clip, event
-
-
-@event
-class PrecompiledLoaded(StepEvent):
-    """torch put compiled code of a file or of its cache of precompiled functions in place."""
-
-    function: Location
-    entries: int
-    """Compiled variants of it, each with guards of its own."""
-
-
-@event
-class PrecompiledCalled(StepEvent):
-    """Such a function ran its compiled code for the first time."""
-
-    function: Location
-
+from compilediag_harness.wire.event import Event, StepEvent, clip, event
 
 FX_GRAPH, AOT_AUTOGRAD = "fx_graph", "aot_autograd"
 """Inductor's cache of compiled graphs, and AOTAutograd's of what leads to them."""

@@ -4,26 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from compilediag_harness.wire.event import AttemptEvent, Event, Location, StepEvent, UserCall, event
 
 PhaseSeconds = tuple[tuple[str, float], ...]
 """Names as torch gives them, with seconds, the longest first."""
-
-PhaseSpans = tuple[tuple[str, float, float], ...]
-"""Names as torch gives them, with seconds from the start of the compile to the start of the phase,
-and its seconds, those of the phases within it included; in order of their starts."""
-
-MAX_SPANS_DRAWN = 100
-"""Most spans of one compile, the longest, none below a thousandth of it: run pictures draw them."""
-
-
-class TimedPhases(NamedTuple):
-    """The phases of one compile."""
-
-    own: PhaseSeconds
-    spans: PhaseSpans
 
 
 @dataclass(slots=True)
@@ -34,8 +19,6 @@ class _OpenPhase:
     begun_ns: int
     inner_ns: int = 0
     """Of what was in it: other phases, and our own analysis."""
-    left_out_ns: int = 0
-    """Time of our own before it began."""
     reported: bool = False
     """The row of its compile was written before it ended: what is left belongs to no compile."""
 
@@ -46,17 +29,13 @@ class PhaseStack:
 
     open: list[_OpenPhase] = field(default_factory=list[_OpenPhase])
     own_ns: dict[str, int] = field(default_factory=dict[str, int])
-    _ended: list[tuple[str, int, int]] = field(default_factory=list[tuple[str, int, int]])
-    """Name, start and end of the phases in `own_ns`."""
-    _left_out_ns: int = 0
-    """Time of our own since nothing was open: spans are drawn as if it had not passed."""
 
     def begin_phase(self, name: str, at_ns: int) -> None:
         """Begin a phase, within those that are open. With none open something new begins: what
         was timed before and has no row (an export, a kernel tuned at run time) is no part of it."""
         if not self.open:
-            self.own_ns, self._ended, self._left_out_ns = {}, [], 0
-        self.open.append(_OpenPhase(name, at_ns, left_out_ns=self._left_out_ns))
+            self.own_ns = {}
+        self.open.append(_OpenPhase(name, at_ns))
 
     def end_phase(self, name: str, at_ns: int) -> None:
         """End the innermost phase of this name, and with it what began within it: torch's own
@@ -70,8 +49,6 @@ class PhaseStack:
         if not phase.reported:
             own = max(0, took - phase.inner_ns)
             self.own_ns[name] = self.own_ns.get(name, 0) + own
-            start = phase.begun_ns - phase.left_out_ns
-            self._ended.append((name, start, max(start, at_ns - self._left_out_ns)))
         if self.open:
             self.open[-1].inner_ns += took
 
@@ -79,25 +56,15 @@ class PhaseStack:
         """Leave out seconds of our own within the phases that are open: they are no phase's."""
         if self.open:
             self.open[-1].inner_ns += round(seconds * 1e9)
-            self._left_out_ns += round(seconds * 1e9)
 
-    def take(self) -> TimedPhases:
-        """Take the phases of the compile whose row torch writes now: seconds, the longest first,
-        and spans."""
+    def take(self) -> PhaseSeconds:
+        """Take the phases of the compile whose row torch writes now."""
         # torch writes the row when all of a compile's phases have ended but those around it.
         own = sorted(self.own_ns.items(), key=lambda timed: -timed[1])
-        first = min((start for _, start, _ in self._ended), default=0)
-        shortest = (max((end for _, _, end in self._ended), default=0) - first) / 1000
-        drawn = [timed for timed in self._ended if timed[2] - timed[1] > shortest]
-        longest = sorted(drawn, key=lambda timed: timed[1] - timed[2])[:MAX_SPANS_DRAWN]
-        spans = tuple(
-            (name, (start - first) / 1e9, (end - start) / 1e9)
-            for name, start, end in sorted(longest, key=lambda timed: (timed[1], -timed[2]))
-        )
-        self.own_ns, self._ended = {}, []
+        self.own_ns = {}
         for phase in self.open:
             phase.reported = True
-        return TimedPhases(tuple((name, round(ns / 1e9, 6)) for name, ns in own), spans)
+        return tuple((name, round(ns / 1e9, 6)) for name, ns in own)
 
 
 @event
@@ -127,35 +94,17 @@ class GuardsEvaluated(AttemptEvent):
 
 @event
 class WarmCallsTimed(Event):
-    """Some outermost calls of compiled callables in which nothing compiled: what lies between the
-    call and the begin of its first graph, and how often each frame's graph ran in it. The newest
-    such record of a process holds those before it."""
+    """Some outermost calls of compiled callables in which nothing compiled: how often each frame's
+    graph ran in them. The newest such record of a process holds those before it."""
 
     functions: tuple[Location, ...]
     calls: tuple[int, ...]
     """Calls looked at; parallel to `functions`."""
-    before_graph_us: tuple[float | None, ...]
-    """Median microseconds; None where code that is not compiled runs before the first graph."""
     callers: tuple[int, ...]
     """With `frames` and `runs`: in the calls of which of `functions` the graph of which frame ran,
     and how often in all of them."""
     frames: tuple[Location, ...]
     runs: tuple[int, ...]
-
-
-@event
-class CompileMemoryRead(AttemptEvent):
-    """Host memory of this process around one compile, in bytes."""
-
-    forward: bool
-    before: int
-    """Resident when it began."""
-    after: int
-    """Resident when it ended."""
-    peak_before: int
-    """The most that was ever resident, when it began."""
-    peak_after: int
-    """The same when it ended: the peak of this compile where it is larger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,12 +178,8 @@ class Compiled(AttemptEvent):
     phases: PhaseSeconds | None = None
     """Seconds of each phase without those within it; None where torch's timing was not seen.
     Together they are `seconds`, but for what torch does not time."""
-    phase_spans: PhaseSpans = ()
-    """When the phases began and how long they were, nested."""
     restarted_s: float | None = None
     """Of `seconds`: Dynamo's attempts that it began again. None where torch did not tell."""
-    restarted_for: tuple[str, ...] = ()
-    """Sources of what it no longer takes for a symbolic float."""
     blocks: RepeatedBlocks | None = None
     """The largest group of equal blocks in a module that the frame has as a variable; None where
     there is none, or it was not looked for: in a short compile, and in a trace."""

@@ -53,6 +53,12 @@ class UserCall:
 KINDS: dict[str, type[Event]] = {}
 """Every event by its name, the `k` of its line."""
 
+_OLD_KINDS = (
+    *("CompileMemoryRead", "DeviceStepsTimed", "HooksFound", "InterruptLost", "ProfileEnded"),
+    *("PrecompiledCalled", "PrecompiledLoaded"),
+)
+"""Kinds of older journals: read as no more than an `Event`, so that none counts as lost."""
+
 _TEXT_LIMIT, _LIST_LIMIT = 512, 64
 """Characters of a text and items of a list in a shortened line."""
 
@@ -66,6 +72,9 @@ class Event:
     process: int = dataclasses.field(default=0, kw_only=True, metadata={"written": False})
     """Index of the process among those of the run, set where their events are put together: a
     journal is of one process, so its lines do not have it."""
+
+
+KINDS.update(dict.fromkeys(_OLD_KINDS, Event))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -22,8 +22,6 @@ class GuardFacts:
     """What the last hop is read from: "module", "optimizer", "namedtuple", "dict", "object"..."""
     holder_type: str | None = None
     """Class name of that holder, such as "PositionalEncoding"."""
-    holder_path: str | None = None
-    """The holder as the user would spell it below the compiled module, such as "pos"."""
     value_type: str | None = None
     """Type of the value now, such as "bool", "torch.Tensor", "NoneType"."""
     is_enum: bool | None = None

@@ -86,17 +86,6 @@ class EvidenceLost(StepEvent):
 
 
 @event
-class InterruptLost(StepEvent):
-    """Ctrl-C came while the main thread was in a compiled call, and the program goes on in the loop
-    around it: a KeyboardInterrupt that is raised in a Python guard is cleared by torch."""
-
-    monotonic_s: float
-    """When it was seen, on the monotonic clock of the machine."""
-    certain: bool
-    """No frame of the loop has a handler that could have caught it."""
-
-
-@event
 class FaultOccurred(Event):
     """A fault of ours, caught before it could reach the user."""
 

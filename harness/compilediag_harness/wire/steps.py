@@ -63,21 +63,6 @@ class DisabledCallsEnded(Event):
     longest_s: tuple[float, ...]
 
 
-@event
-class HooksFound(Event):
-    """The program's hooks on its compiled modules and their parameters, when the process ends;
-    tuples are parallel."""
-
-    kinds: tuple[str, ...]
-    """"forward_hook", "forward_pre_hook", "backward_hook", "backward_pre_hook", "tensor_hook",
-    "accumulate_grad_hook"."""
-    targets: tuple[str, ...]
-    """Path of the module or parameter below the compiled module."""
-    functions: tuple[Location, ...]
-    disabled: tuple[bool, ...]
-    """The hook is behind `torch.compiler.disable`: its calls are in `DisabledCallsEnded`."""
-
-
 @dataclass(frozen=True, slots=True)
 class PackedBuffer:
     """A buffer that one step filled with one value, and then wrote into."""
@@ -143,8 +128,6 @@ class StepsEnded(Event):
     backward: tuple[float, ...] = ()
     """Phases exclude each other: the seconds of a step's phases never exceed its wall seconds. An
     empty tuple is a phase that was not measured, never one of zero seconds."""
-    partial: dict[str, str] = field(default_factory=dict[str, str])
-    """Phases that are measured in part, each with what is missing."""
     noted: bool = False
     """Only the ends of these steps were noted: no calls of compiled callables are recorded, and no
     phases but `data_wait` and `spans`. Then `walls` is empty, each step beginning with the end of
@@ -194,19 +177,6 @@ class SpansEnded(Event):
 
 
 @event
-class DeviceStepsTimed(Event):
-    """Device time of steps, known some time after they ended; tuples are parallel, in seconds."""
-
-    steps: tuple[int, ...]
-    step_s: tuple[float, ...]
-    forward_s: tuple[float | None, ...]
-    backward_s: tuple[float | None, ...]
-    """None where a step has no such phase."""
-    dropped: int = 0
-    """Steps since the last record whose events were never waited for."""
-
-
-@event
 class DeviceMemoryRead(StepEvent):
     """The memory that the allocator of one CUDA device held at a moment."""
 
@@ -218,14 +188,3 @@ class DeviceMemoryRead(StepEvent):
     """Highest values since the program last reset them; without the pools."""
     counts: dict[str, int]
     """"num_alloc_retries", "num_ooms", "num_device_alloc"..."""
-
-
-@event
-class ProfileEnded(Event):
-    """A window of torch.profiler that a signal requested has ended, or did not begin."""
-
-    first_step: int
-    last_step: int
-    file: str | None
-    """Name of the trace in the folder for artifacts; None where there is none."""
-    problem: str | None = None
