@@ -75,7 +75,7 @@ def compare_values(
         other = after.get(key)
         if other is None:
             continue
-        difference, size = find_value_difference(value, other)
+        difference, size = find_difference(value, other)
         if difference is None:
             equal += value.kind != "other" or bool(value.digest and other.digest)
             continue
@@ -84,7 +84,7 @@ def compare_values(
             continue
         cap, yardstick = get_cap({value.dtype}), 0.0
         if eager is not None and key in eager and value.dtype in TOLERANCES:
-            yardstick = find_value_difference(value, eager[key])[1]
+            yardstick = find_difference(value, eager[key])[1]
         if yardstick <= cap and is_rounding(size, yardstick, cap):
             equal += 1
         elif words is None:
@@ -97,55 +97,41 @@ def compare_values(
 
 
 def _is_unstable(value: SampledValue, again: SampledValue | None) -> bool:
-    return again is None or find_value_difference(value, again)[0] is not None
+    return again is None or find_difference(value, again)[0] is not None
 
 
-def find_value_difference(before: SampledValue, after: SampledValue) -> tuple[str | None, float]:
+def find_difference(before: SampledValue, after: SampledValue) -> tuple[str | None, float]:
     """Find the first difference between two values, where a number and a tensor of one element
     are equal by value, and so are the shapes () and (1,).
 
     Returns:
         The difference in words, None where they are the same within tolerance; and the greatest
-        difference of their numbers, relative to the largest of them or 1.
+        difference of their numbers, relative to the largest of them or 1, infinity where they
+        cannot be subtracted.
     """
-    kinds = {before.kind, after.kind}
-    one = all(math.prod(value.shape) == 1 and value.values for value in (before, after))
+    both = before, after
+    kinds = {value.kind for value in both}
+    one = all(math.prod(value.shape) == 1 and value.values for value in both)
     by_value = kinds == {"number", "tensor"} or (
         kinds == {"tensor"} and before.dtype == after.dtype and before.shape != after.shape
     )
-    scale = max(1.0, before.largest or 0.0)
-    if not (one and by_value):
-        difference, error = find_difference(before, after)
-        return difference, error / scale
-    tolerances = [TOLERANCES.get(value.dtype, (0.0, 0.0)) for value in (before, after)]
-    relative, absolute = map(max, zip(*tolerances, strict=True))
-    # What is compared has no shape and no digest: that of a number is made of its text.
-    one_value = [replace(v, shape=(), norm=None, values=v.values[:1]) for v in (before, after)]
-    difference, error = _compare_numbers(one_value[0], one_value[1], relative, absolute)
-    return difference, error / scale
-
-
-def find_difference(before: SampledValue, after: SampledValue) -> tuple[str | None, float]:
-    """Find the first difference between two values.
-
-    Returns:
-        The difference in words, None where they are the same within tolerance; and the greatest
-        absolute difference of their numbers, infinity where they cannot be subtracted.
-    """
-    kinds = [(value.kind, value.dtype, value.shape) for value in (before, after)]
-    if kinds[0] != kinds[1]:
+    tolerances = [TOLERANCES.get(value.dtype, (0.0, 0.0)) for value in both]
+    if one and by_value:
+        # What is compared has no shape and no digest: that of a number is made of its text.
+        before, after = (replace(v, shape=(), norm=None, values=v.values[:1]) for v in both)
+    elif (before.kind, before.dtype, before.shape) != (after.kind, after.dtype, after.shape):
         return f"{_format_kind(before)} → {_format_kind(after)}", math.inf
-    if before.digest and before.digest == after.digest:
+    elif before.digest and before.digest == after.digest:
         return None, 0.0
-    tolerance = TOLERANCES.get(before.dtype)
-    if tolerance is None:
-        if before.digest and after.digest:
-            return _format_difference(before, after), math.inf
-        same = before.values == after.values
+    elif before.dtype not in TOLERANCES:
+        known = before.digest and after.digest
+        same = not known and before.values == after.values
         return (None, 0.0) if same else (_format_difference(before, after), math.inf)
-    if before.not_finite != after.not_finite:
+    elif before.not_finite != after.not_finite:
         return f"{before.not_finite} → {after.not_finite} values that are not finite", math.inf
-    return _compare_numbers(before, after, *tolerance)
+    relative, absolute = map(max, zip(*tolerances, strict=True))
+    difference, error = _compare_numbers(before, after, relative, absolute)
+    return difference, error / max(1.0, before.largest or 0.0)
 
 
 def _compare_numbers(

@@ -18,10 +18,9 @@ from compilediag.commands.target import (
 from compilediag.compare.against_eager import conclude, find_slower_than_eager, make_not_concluded
 from compilediag.compare.intervals import require_scipy
 from compilediag.errors import EXIT_INTERRUPTED, EXIT_USAGE, UsageError
-from compilediag.fixes.numbers.first_difference import NumbersComparison, format_difference
-from compilediag.fixes.numbers.narrow import MAX_RUNS, find_number_differences
+from compilediag.fixes.numbers import find_number_differences, format_difference
 from compilediag.receipt.assemble import extend_receipt
-from compilediag.receipt.schema.comparisons import AgainstEagerSection
+from compilediag.receipt.schema.comparisons import AgainstEagerSection, NumbersSection
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.supervised.child import replace_receipt
 from compilediag.runs.supervised.run import Program
@@ -60,11 +59,10 @@ def run_against_eager(options: RunOptions) -> int:
     """
     _require_possible(options)
     pairs = options.rounds or PAIRS
-    more = f"up to {2 + MAX_RUNS} times" if options.bisect_numerics else "once or twice"
     confirm_reruns(
         "against-eager",
         options.target,
-        f"{2 * pairs} times, compiled and eager in turns, and {more} more to compare numbers",
+        f"{2 * pairs} times, compiled and eager in turns, and once more to compare numbers",
         yes=options.yes,
         quiet=options.quiet,
     )
@@ -92,12 +90,12 @@ def run_against_eager(options: RunOptions) -> int:
         caches="kept" if options.keep_caches else "empty",
         quiet=options.quiet,
     )
-    payoff, numbers = _compare_arms(made, first, receipt, options)
+    payoff, numbers = _compare_arms(made, first, receipt)
     cache_state = "kept" if options.keep_caches else "fresh"
     section = msgspec.structs.replace(payoff, caches=cache_state, runs=tuple(made.records))
     findings = [*find_slower_than_eager(timeline, payoff)]
     if numbers is not None:
-        section = msgspec.structs.replace(section, numbers=numbers.section)
+        section = msgspec.structs.replace(section, numbers=numbers)
         findings += find_number_differences(timeline, numbers)
     final = extend_receipt(receipt, timeline, findings, made.program.secrets, against_eager=section)
     code = finish(replace_receipt(outcome, final, latest=False), options)
@@ -112,7 +110,6 @@ command = target_command(
     """\
   compilediag measure against-eager train.py --lr 3e-4
   compilediag measure against-eager --rounds 5 --budget 30m train.py
-  compilediag measure against-eager --bisect-numerics train.py   which layer's numbers differ
 """,
 )(run_against_eager)
 
@@ -140,8 +137,8 @@ def _require_possible(options: RunOptions) -> None:
 
 
 def _compare_arms(
-    pairs: Pairs, first: Trial, receipt: Receipt, options: RunOptions
-) -> tuple[AgainstEagerSection, NumbersComparison | None]:
+    pairs: Pairs, first: Trial, receipt: Receipt
+) -> tuple[AgainstEagerSection, NumbersSection | None]:
     """Compare both arms, and their numbers, where the first run can be compared with others."""
     if first.interrupted:
         return make_not_concluded("interrupted in the first run: nothing was compared"), None
@@ -153,17 +150,17 @@ def _compare_arms(
     run_pairs(pairs, first)
     numbers = None
     if not pairs.interrupted:
-        numbers = compare_numbers(pairs, bisect=options.bisect_numerics)
+        numbers = compare_numbers(pairs)
     return _conclude_payoff(pairs, numbers), numbers
 
 
-def _conclude_payoff(pairs: Pairs, numbers: NumbersComparison | None) -> AgainstEagerSection:
+def _conclude_payoff(pairs: Pairs, numbers: NumbersSection | None) -> AgainstEagerSection:
     """Conclude whether compiling pays. `numbers`: the comparison of what both arms computed, if it
     was made; outputs that differ are the verdict, whatever the seconds say."""
     if not pairs.made:
         return make_not_concluded(pairs.stopped or "no pair of runs was made")
     differing = numbers.differences if numbers is not None else ()
-    difference = format_difference(differing[0].record) if differing else None
+    difference = format_difference(differing[0]) if differing else None
     section = conclude(pairs.made, difference)
     limited = any(not pair.eager.whole for pair in pairs.made)
     if pairs.stopped is None or limited:  # the latter has a note of its own

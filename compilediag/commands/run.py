@@ -84,7 +84,6 @@ _BELONGING = {
         "--env, --patch and --apply belong to --fix, --rounds to --against-eager, --budget to "
         "both, and --yes to these and to --cold-and-warm"
     ),
-    ("bisect_numerics",): "--bisect-numerics belongs to --against-eager",
     ("group", "keep_caches"): (
         "--group and --keep-caches belong to the cadence probe, --cadence-probe; the latter to "
         "--against-eager, too"

@@ -19,7 +19,7 @@ from compilediag.diagnosis.findings import CauseId, Finding
 from compilediag.receipt.schema.compiles import SETTING, CandidateRecord, FindingRecord, FixRecord
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.rules import fixed_shapes, limits, modes, tensors, values
+from compilediag.rules import fixed_shapes, limits, tensors, values
 from compilediag.rules.breaks import rule as breaks
 from compilediag.rules.changes import SOURCES, ProgramChange, make_variable_change
 from compilediag.rules.environment_variables import format_export
@@ -98,8 +98,6 @@ _MAKERS: tuple[Callable[[FixContext], Iterator[ProgramChange]], ...] = (
     values.propose_tensor_arguments,
     tensors.propose_tensor_copies,
     sizes.propose_mark_edits,
-    values.propose_number_tensors,
-    modes.propose_hyperparameters,
     limits.propose_limit_changes,
     fixed_shapes.propose_bucket_changes,
 )

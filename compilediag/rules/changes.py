@@ -17,7 +17,6 @@ from compilediag_harness.wire import (
     ArgumentChange,
     CompileOption,
     Location,
-    ObjectChange,
     PaddedFunction,
     SettingChange,
     TrialPlan,
@@ -83,8 +82,8 @@ class ProgramChange:
 
     kind: ChangeKind
     """How it is applied: a variable of the environment, an option of torch's configuration, or a
-    change where the program compiles or calls, of an object that it makes, an edit of its files, or
-    other sizes that it is called with."""
+    change where the program compiles or calls, an edit of its files, or other sizes that it is
+    called with."""
     line: str
     """What the user writes: a line for the shell, or of the program."""
     risk: str
@@ -95,7 +94,6 @@ class ProgramChange:
     arguments: tuple[ArgumentChange, ...] = ()
     padded: tuple[PaddedFunction, ...] = ()
     edits: tuple[Edit, ...] = ()
-    objects: tuple[ObjectChange, ...] = ()
     same_as: str = ""
     """Of changes that do the same in different ways, one is tried: the first that can be made."""
     left: int = 0
@@ -123,9 +121,6 @@ def build_trial_plan(changes: Iterable[ProgramChange]) -> TrialPlan:
         arguments=_deduplicate(argument for change in chosen for argument in change.arguments),
         padded=_deduplicate(function for change in chosen for function in change.padded),
         check_padding=any(change.pads for change in chosen),
-        objects=_deduplicate(
-            object_change for change in chosen for object_change in change.objects
-        ),
     )
 
 

@@ -16,7 +16,6 @@ from compilediag.receipt.schema.compiles import CompileEvent, FindingRecord, Use
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.changes import Edit, ProgramChange, parse_expression
-from compilediag.rules.facts import is_number
 from compilediag_harness.wire import ArgumentChange, Location, find_resumed_function
 
 # Invariant: no blank, quote, `$`, backslash or `!` in an item of the path: sources are put between
@@ -68,11 +67,6 @@ class FixContext:
     def seen(self) -> list[str]:
         """Every value that was seen."""
         return [value for pair in self.values for value in pair]
-
-    @property
-    def are_numbers(self) -> bool:
-        """True where every value that was seen is an int or a float."""
-        return bool(self.seen) and all(map(is_number, self.seen))
 
     @property
     def compiles(self) -> list[CompileEvent]:

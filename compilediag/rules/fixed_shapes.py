@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from compilediag.diagnosis.codes import LIMIT, SIZES
 from compilediag.diagnosis.figures.invocations import plan_padding
 from compilediag.diagnosis.findings import Finding, Rule
-from compilediag.receipt.schema.evidence import PaddingEvidence
 from compilediag.rules.bucket_plan import (
     Alternative,
     PlanLimits,
@@ -212,14 +211,11 @@ _RISK = (
     "padded rows are computed too; padding was checked with this run's values, which proves "
     "nothing for others"
 )
-_OTHER_SIZES = "chosen from the batches of this run: others may need more padding"
 
 
 def propose_bucket_changes(context: FixContext) -> Iterator[ProgramChange]:
-    """Propose `FixedShape` with planned sizes, or other sizes for one that is there."""
-    if context.finding.rule == "CD407":
-        yield from _propose_other_buckets(context)
-    elif context.finding.rule in _RULES and context.kind not in ("marking", "padded"):
+    """Propose `FixedShape` with planned sizes."""
+    if context.finding.rule in _RULES and context.kind not in ("marking", "padded"):
         plan = _find_plan(context)
         if plan is not None and not has_size_twice(plan):
             yield from _propose_padding(context, plan)
@@ -279,25 +275,3 @@ def _propose_padding(context: FixContext, plan: PlanRecord) -> Iterator[ProgramC
             yield replaced(made, line=shown, edits=(edit,))
         shown = f"{line}  # where it is compiled"
         yield replaced(made, line=shown, padded=(PaddedFunction(function, axes, pad),))
-
-
-def _propose_other_buckets(context: FixContext) -> Iterator[ProgramChange]:
-    """Propose the planned sizes where the program writes its own."""
-    evidence = PaddingEvidence.parse(context.finding.evidence)
-    shapes = context.receipt.shapes
-    for shape in () if shapes is None else shapes.fixed:
-        now = shape.buckets, shape.planned_buckets
-        if not shape.planned_buckets or now != (evidence.buckets, evidence.planned_buckets):
-            continue
-        before = format_buckets(shape.axes, shape.buckets)
-        after = format_buckets(shape.axes, shape.planned_buckets)
-        function = Location(shape.file or "", shape.line or 0, shape.name)
-        for file in context.receipt.header.provenance.source_sha256:
-            yield ProgramChange(
-                "program",
-                f"{file}: FixedShape(..., buckets={after})  # not {before}",
-                _OTHER_SIZES,
-                edits=(Edit(file, 1, "fixed_shape_buckets", (before, after)),),
-                pads=(function,),
-                same_as=f"{before} {after}",
-            )

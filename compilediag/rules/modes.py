@@ -4,18 +4,15 @@ the program holds, and those of unknown cause (CD111, CD116, CD153, CD190)."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from compilediag.diagnosis.findings import Finding
-from compilediag.rules.changes import ProgramChange
 from compilediag.rules.facts import Facts, is_number, list_values
-from compilediag.rules.fix_context import FixContext
 from compilediag.rules.make_finding import Advice, make_finding
 from compilediag.rules.objects import FIRST_CALL
 from compilediag.rules.recompiles import RecompileRule, TitleAndAdvice
 from compilediag.rules.values import NUMBER
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import ObjectChange
 
 BOTH_MODES = Advice("one graph for each mode: leave it where both are wanted")
 ONE_STATE = Advice(
@@ -108,25 +105,6 @@ def find_autograd_recaptures(timeline: Timeline) -> Iterable[Finding]:
         called_from=next(
             (event for event in again if event.entered_at or event.entered_from), None
         ),
-    )
-
-
-_HYPERPARAMETER = re.compile(r".+\.param_groups\[\d+\]\['(\w+)'\]")
-
-
-def propose_hyperparameters(context: FixContext) -> Iterator[ProgramChange]:
-    """Propose a hyperparameter as a tensor, in whose place torch's schedulers write: its value is
-    no constant of the graph."""
-    match = _HYPERPARAMETER.fullmatch(context.source)
-    if context.finding.rule != "CD116" or match is None or not context.are_numbers:
-        return
-    name = match[1]
-    yield ProgramChange(
-        "object",
-        f'for group in optimizer.param_groups: group["{name}"] = torch.tensor(group["{name}"])'
-        "  # after the optimizer is made",
-        "it is float32 then; assigning a number to it later makes it a float again",
-        objects=(ObjectChange("tensor_hyperparameter", name),),
     )
 
 

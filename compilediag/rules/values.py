@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from packaging.version import Version
 
 from compilediag.rules import facts
-from compilediag.rules.changes import Edit, ProgramChange, is_listable
+from compilediag.rules.changes import ProgramChange, is_listable
 from compilediag.rules.facts import INT_USES, MATH, TENSOR_USES, Facts
 from compilediag.rules.fix_context import (
     FIRST_WITH_UNBACKED,
@@ -201,33 +201,3 @@ def propose_tensor_arguments(context: FixContext) -> Iterator[ProgramChange]:
     if not ints:
         action, code = "tensor(torch.float32)", "torch.tensor(_, dtype=torch.float32)"
     yield from propose_call_changes(context, argument, action, code, AS_TENSOR)
-
-
-_GLOBAL = re.compile(r"G\['([A-Za-z_]\w*)'\]")
-_ATTRIBUTE = re.compile(r".*(?:\.|\._buffers\[')([A-Za-z_]\w*)(?:'\])?")
-
-
-def propose_number_tensors(context: FixContext) -> Iterator[ProgramChange]:
-    """Propose a number that the program holds (an attribute, a global, or a variable of a function
-    around) as a tensor: an edit of the file that reads it."""
-    rule, place = context.finding.rule, context.finding.location
-    if rule not in _NUMBERS or rule == "CD107" or not context.are_numbers:
-        return
-    shown = context.finding.variable or ""
-    name = shown if rule == "CD101" and shown.isidentifier() else None
-    match = _GLOBAL.fullmatch(context.source)
-    if match is None and not context.source.endswith(".cell_contents"):
-        match = _ATTRIBUTE.fullmatch(context.source)
-    if match is not None:
-        name = match[1]
-    if name is None or place is None or not place.line or not context.is_own(place.file):
-        return
-    # Not float64: torch reads such a tensor without dimensions as a number, and traces again.
-    dtype = "int64" if all(map(facts.is_integer, context.seen)) else "float32"
-    yield ProgramChange(
-        "source",
-        f"{place.file}:{place.line}: {shown or name} as a 0-dim tensor (torch.{dtype}), changed in "
-        "place",
-        "other code that reads it gets a tensor; `.item()` gives the number",
-        edits=(Edit(place.file or "", place.line, "number_as_tensor", (name, dtype)),),
-    )

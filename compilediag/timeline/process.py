@@ -33,11 +33,9 @@ _FAMILIES: dict[type, type] = {
 
 _AFTERWARDS = (
     wire.CadenceDeclared,
-    wire.CallShadowed,
     wire.DeviceMemoryRead,
     wire.HazardsChecked,
     wire.KneeMeasured,
-    wire.OutputsSampled,
     wire.UnguardedChanged,
     wire.Witnessed,
 )

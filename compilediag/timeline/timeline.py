@@ -183,11 +183,8 @@ class Timeline:
         wire.TrialApplied, lambda event: event.change
     )
     """Of a trial: each part of its plan that a process came to."""
-    sampled_outputs: tuple[wire.OutputsSampled, ...] = _collect_every(wire.OutputsSampled)
     timed_calls: tuple[TimedCalls, ...] = _collect(wire.CallsTimed, collect_timed_calls)
     """Of a trial that times calls: those of sampled steps."""
-    shadowed_calls: tuple[wire.CallShadowed, ...] = _collect_every(wire.CallShadowed)
-    """Of a trial that makes sampled calls eager beside them."""
     held_states: tuple[wire.StateRead, ...] = _collect(wire.StateRead, collect_held_states)
     random_states: tuple[wire.RandomStateRead, ...] = _collect_every(wire.RandomStateRead)
     recordings: tuple[wire.RecordingStarted, ...] = _collect_every(wire.RecordingStarted)

@@ -47,7 +47,9 @@ def render_measured(
     if eager is not None:
         lines += _render_against_eager(eager, options, complete=complete)
         if eager.numbers is not None:
-            lines += _render_numbers(eager.numbers, options, complete=complete)
+            sentence = options.clean(_describe_numbers(eager.numbers))
+            lines += options.wrap(sentence, "  numbers: ", "    ")
+            lines += _render_notes(eager.numbers.notes, options)
     if receipt.cold_and_warm is not None:
         lines += _render_second_start(receipt.cold_and_warm, receipt, options, complete=complete)
     runs = receipt.tracked
@@ -231,37 +233,10 @@ def _describe_numbers(section: NumbersSection) -> str:
         but = f"; {pluralize(left, 'other')} not judged" if left else ""
         return f"those of eager, within rounding: {compared}{but}"
     first = section.differences[0]
-    what = f", {first.path.lstrip('.')}" if first.path else ""
     return (
         f"differ from eager, first in call {first.call} (step {first.step}) of "
-        f"{first.function.function}{what}: {first.text} ({first.dtype})"
+        f"{first.function.function}: {first.text} ({first.dtype})"
     )
-
-
-def _render_numbers(
-    section: NumbersSection, options: RenderOptions, *, complete: bool
-) -> list[str]:
-    """Render the sentence, the errors of the first difference, frame and layer, what limits it."""
-    lines = options.wrap(options.clean(_describe_numbers(section)), "  numbers: ", "    ")
-    for diff in section.differences[: None if complete else 1]:
-        if diff.eager_error is not None and diff.compiled_error is not None:
-            compiled, eager = map(format_three_digits, (diff.compiled_error, diff.eager_error))
-            errors = f"error against float64 {compiled} compiled, {eager} eager"
-            text = options.clean(f"{diff.function.function}: {errors}")
-            lines += options.wrap(text, "    ")
-    if (narrowed := section.narrowed) is not None:
-        # Frame and layer, and with what the difference vanishes.
-        sentence = f"frame and layer not found: {narrowed.problem}"
-        if narrowed.layer is not None:
-            # Imported where it is needed: no other view needs what it loads.
-            from compilediag.fixes.numbers.narrow import format_layer
-
-            sentence = f"it is in {format_layer(narrowed)}"
-            if narrowed.override is not None:
-                sentence += f": gone with TORCH_COMPILE_OVERRIDE_BACKENDS={narrowed.override}"
-            sentence += f" ({narrowed.problem})" if narrowed.problem else ""
-        lines += options.wrap(options.clean(sentence), "    ")
-    return lines + _render_notes(section.notes, options)
 
 
 # --- a second start ------------------------------------------------------------------------------

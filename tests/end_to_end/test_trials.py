@@ -12,10 +12,18 @@ from pathlib import Path
 
 from command_line import captured
 
+from compilediag.certify.calls import read_calls
 from compilediag.readers.journal import read_run
 from compilediag.runs.supervised.child import make_child_environment
 from compilediag.timeline.timeline import fold
-from compilediag_harness.wire import FaultOccurred, SettingChange, SourceChange, TrialPlan
+from compilediag_harness.wire import (
+    FaultOccurred,
+    RecordingPlan,
+    SettingChange,
+    SourceChange,
+    TrialPlan,
+    describe_seed,
+)
 
 WHERE = """
     import inspect, sys
@@ -140,21 +148,20 @@ def test_settings_stance_and_texts_of_a_whole_program(tmp_path: Path) -> None:
             dataclasses.replace(changed(main), text=main.read_text().replace("2, 3, 4", "5, 6")),
         ),
         stance="force_eager",
-        seed=11,
-        outputs=True,
+        recording=RecordingPlan(seed=11),
     )
     done = [child(folder, dataclasses.asdict(plan), "main.py") for _ in range(2)]
     assert done[0].stdout == done[1].stdout, "the seed makes both the same"
     assert done[0].stdout.startswith("[3.0, 3.0, 3.0, 3.0, 3.0, 3.0] [77, 77] 0.")
     timeline = fold([journal.events for journal in read_run(str(run_dir_of(folder)))])
     problems = {change.change: change.problem for change in timeline.trial_applied}
-    assert problems.keys() == set(plan.labels)
+    assert problems.keys() == {*plan.labels, describe_seed(11)}
     assert {change: why for change, why in problems.items() if why} == {
         plan.sources[0].label: "the file is not the one that the text was made from"
     }
     assert timeline.counts.compiles == 0
-    sampled = [(call.process, call.call) for call in timeline.sampled_outputs]
-    assert sorted(sampled) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    calls = read_calls(timeline)
+    assert [[*map(len, calls[key].values())] for key in sorted(calls)] == [[2], [2]]
     assert len({state.process for state in timeline.random_states}) == 2, "not of workers"
     assert helper.read_text() == "VALUE = 3\n"
 

@@ -14,7 +14,7 @@ from command_line import captured
 from compilediag.readers.journal import read_run
 from compilediag.runs.supervised.child import make_child_environment
 from compilediag.timeline.timeline import fold
-from compilediag_harness.trials import written_files
+from compilediag_harness.trials import program_output
 from compilediag_harness.wire import RecordingPlan, TrialPlan, WriteProtection
 
 PROGRAM = textwrap.dedent("""
@@ -81,12 +81,12 @@ def test_the_text_of_files_is_recorded(tmp_path: Path) -> None:
 def test_what_is_too_much_is_one_line_with_a_digest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(written_files, "MAX_LINES", 3)
-    monkeypatch.setattr(written_files, "MAX_CHARS", 12)
+    monkeypatch.setattr(program_output, "MAX_LINES", 3)
+    monkeypatch.setattr(program_output, "MAX_CHARS", 12)
     ends: list[str] = []
     for last in ("5", "6"):
         (tmp_path / "log").write_text(f"1\n2\n3\n4\n444444\n{last}\n")
-        lines = written_files._read_lines(str(tmp_path / "log"), 2)  # pyright: ignore[reportPrivateUsage]
+        lines = program_output._read_lines(str(tmp_path / "log"), 2)  # pyright: ignore[reportPrivateUsage]
         assert lines[:-1] == ["2", "3", "4"]
         ends.append(lines[-1])
     assert ends[0] != ends[1]

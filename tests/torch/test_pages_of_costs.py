@@ -14,7 +14,7 @@ from rule_pages import run_code_of
 from torch import distributed
 
 from compilediag.diagnosis.findings import Rule
-from compilediag.fixes.numbers.first_difference import judge_calls
+from compilediag.fixes.numbers import compare_numbers
 from compilediag.rules.costs import (
     find_builds_without_cache,
     find_repeated_blocks,
@@ -26,7 +26,7 @@ from compilediag_harness import attach
 from compilediag_harness.base.session import Session
 from compilediag_harness.collectors import compiles as collector
 from compilediag_harness.trials.trial import ActiveTrial
-from compilediag_harness.wire import Event, TrialPlan
+from compilediag_harness.wire import Event, RecordingPlan, TrialPlan
 
 pytestmark = [
     pytest.mark.usefixtures("fresh_dynamo"),
@@ -143,13 +143,14 @@ def test_page_of_other_numbers(load: Load) -> None:
     for heading, same in (("Bad", False), ("Good", True)):
         events: list[Event] = []
         session = Session(events.append)
-        session.trial = ActiveTrial(TrialPlan(seed=1, outputs=True, shadow=True))
+        recording = RecordingPlan(1, 60.0, repeats=True)
+        session.trial = ActiveTrial(TrialPlan(recording=recording))
         attach.install(session)
         try:
             load("CD651", heading)
             attach.finish(session)
         finally:
             attach.uninstall(session)
-        numbers = judge_calls(fold([events]))
-        assert numbers.section.calls == 1
+        numbers = compare_numbers(fold([events]))
+        assert numbers.calls == 1
         assert numbers.same is same

@@ -20,31 +20,40 @@ from attached import watched
 from torch._subclasses import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from compilediag.certify.calls import read_calls
+from compilediag.timeline.timeline import fold
 from compilediag_harness import wire
 from compilediag_harness.blame.source_locations import get_definition
 from compilediag_harness.torch_internals import torch_calls, torch_open_calls
 from compilediag_harness.torch_internals.torch_open_calls import CallArguments
-from compilediag_harness.trials import arguments, outputs, sampled_values
+from compilediag_harness.trials import arguments, sampled_values
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
 
 
 def applied_in(events):
-    """The last outcome of each change."""
-    return {event.change: event.problem for event in events.of(wire.TrialApplied)}
+    """The last outcome of each change, but for the seed of the recording."""
+    applied = {event.change: event.problem for event in events.of(wire.TrialApplied)}
+    applied.pop(wire.describe_seed(SEED), None)
+    return applied
 
 
 def outputs_in(events):
-    """The answers of each sampled call."""
-    return [(event.call, event.answers) for event in events.of(wire.OutputsSampled)]
+    """The recorded calls: function, and what it returned."""
+    calls = read_calls(fold([list(events)])).get((0, 0), {})
+    return [
+        (made.function.function, made.structure, made.digest)
+        for of_one in calls.values()
+        for made in of_one
+    ]
 
 
 @contextmanager
 def trying(plan=None):
-    """Runs a block as a trial, of which outputs are sampled; a plain session without a plan."""
+    """Runs a block as a trial whose calls are recorded; a plain session without a plan."""
     dynamo_utils.counters.clear()
     if plan is not None and not plan.call_seconds:
-        plan = dataclasses.replace(plan, outputs=plan.recording is None)
+        plan = dataclasses.replace(plan, recording=plan.recording or RECORDED.recording)
     try:
         with watched(trial=plan) as events:
             yield events
@@ -52,7 +61,8 @@ def trying(plan=None):
         torch.compiler.set_stance("default")
 
 
-RECORDED = wire.TrialPlan(recording=wire.RecordingPlan(seed=0))
+SEED = 77
+RECORDED = wire.TrialPlan(recording=wire.RecordingPlan(seed=SEED))
 
 
 def compiled(function, **options):
@@ -94,9 +104,9 @@ def program():
 
 def seeded(plan=None):
     """What the program computed, torch's own counts, and where the generators are."""
-    torch.manual_seed(0)
-    random.seed(0)
     with trying(plan) as events:
+        torch.manual_seed(0)
+        random.seed(0)
         results = program()
         frames = dict(dynamo_utils.counters["frames"])
         breaks = sum(dynamo_utils.counters["graph_break"].values())
@@ -166,7 +176,8 @@ def test_arguments_and_outputs_of_a_module_of_torch_have_its_names():
     count, events = recompiles(wire.TrialPlan(arguments=(change,)), module, fresh)
     assert count == 0
     assert applied_in(events) == {change.label: None}
-    assert {event.function for event in events.of(wire.OutputsSampled)} == {place}
+    (recorded,) = events.of(wire.CallsRecorded)
+    assert recorded.functions == (place,)
 
 
 def test_an_argument_inside_of_others_is_found():
@@ -227,7 +238,7 @@ def test_functions_behind_one_wrapper_are_told_apart():
                 compiled(function)(torch.ones(size))
     assert len(events.of(wire.Recompiled)) == 1, "for the other function in the wrapper's closure"
     assert applied_in(events) == {change.label: None for change in changes}
-    names = [call.function.function.rpartition(".")[2] for call in events.of(wire.OutputsSampled)]
+    names = [name.rpartition(".")[2] for name, *_ in outputs_in(events)]
     assert names == ["first"] * 3 + ["second"] * 3
 
 
@@ -487,10 +498,10 @@ def test_the_stance_holds_for_the_whole_run_and_the_programs_own_wins():
         assert dynamo_utils.counters["frames"]["total"] == 1
         run(SIZES[1])
     assert applied_in(events) == {"stance force_eager": None}
-    assert [call for call, _ in outputs_in(events)] == [0, 1, 2]
+    assert len(outputs_in(events)) == 3
 
 
-def test_the_same_calls_are_sampled_eager_and_compiled():
+def test_the_same_calls_are_recorded_eager_and_compiled():
     """A compiled function that calls another is one call from eager code, whatever the stance."""
 
     def inner(x):
@@ -508,16 +519,17 @@ def test_the_same_calls_are_sampled_eager_and_compiled():
             for size in range(1, 6):
                 run(torch.ones(size))
                 nested(torch.ones(size))
-        return [(e.function.function, e.call, e.answers) for e in events.of(wire.OutputsSampled)]
+        return outputs_in(events)
 
     eager = sampled(wire.TrialPlan(stance="force_eager"))
     assert sampled(wire.TrialPlan()) == eager
-    assert len(eager) == 8
+    assert len(eager) == 10
 
 
 def test_a_seed_makes_an_unseeded_program_the_same():
     def drawn(seed):
-        with trying(wire.TrialPlan(seed=seed)) as events:
+        recording = wire.RecordingPlan(seed=seed)
+        with trying(wire.TrialPlan(recording=recording)) as events:
             result = compiled(lambda x: x + torch.rand(4))(torch.zeros(4)).tolist()
         assert applied_in(events) == {f"seed {seed}": None}
         return result, random.random()
@@ -529,19 +541,13 @@ def test_a_seed_makes_an_unseeded_program_the_same():
 
 
 def answers_of(value):
-    return sampled_values.ValueSampler(torch).read(value)
+    leaves = sampled_values.iterate_leaves("", value)
+    return sampled_values.ValueSampler(torch).read_leaves(leaves, 64, sampled_values.MAX_VALUES)
 
 
 def answer_of(value):
     (answer,), _ = answers_of(value)
     return answer
-
-
-def test_which_calls_are_sampled():
-    numbers = [call for call in range(20_000) if outputs.is_sampled(call)]
-    assert numbers[:8] == [0, 1, 2, 4, 8, 16, 32, 64]
-    assert len(numbers) <= outputs.MAX_SAMPLED
-    assert 640 in numbers
 
 
 @dataclasses.dataclass
@@ -633,13 +639,6 @@ def test_a_large_tensor_is_only_sampled(monkeypatch):
         assert answer.values == tuple(float(expected[i * 200 // 64]) for i in range(64))
 
 
-def test_an_output_is_read_before_the_program_changes_it():
-    with trying(wire.TrialPlan()) as events:
-        out = compiled(lambda x: x + 1)(torch.zeros(2))
-        out.fill_(9.0)
-    assert outputs_in(events)[0][1][0].values == (1.0, 1.0)
-
-
 class Mode(enum.IntEnum):
     """Not a plain number: what it is equal to is the program's."""
 
@@ -700,7 +699,7 @@ def test_nothing_is_kept_of_a_call_that_raised():
         with suppress(KeyError):
             compiled(fail)(argument)
         del argument
-        assert events.session.trial._outputs._sampled.call is None
+        assert events.session.trial._outputs._this.call is None
         gc.collect()
         assert gone() is None
 
@@ -727,7 +726,8 @@ def test_an_older_torch_has_the_same_answers(monkeypatch):
     newer = sampled()
     monkeypatch.setattr(torch_open_calls, "RESULT", "no_such_local")
     assert sampled() == newer
-    assert [call for call, _ in newer] == [0, 2]
+    structures = [structure for _, structure, _ in newer]
+    assert structures == ["float32[2]", "raised KeyError", "float32[2]"]
 
     def profile(*_):
         return None
@@ -741,7 +741,8 @@ def test_an_older_torch_has_the_same_answers(monkeypatch):
             assert sys.getprofile() is profile
         finally:
             sys.setprofile(None)
-    assert [call for call, _ in outputs_in(events)] == [0]
+    structures = [structure for _, structure, _ in outputs_in(events)]
+    assert structures == ["float32[2]", "not compared: its result was not seen"]
 
 
 def calls_timed(stance):
@@ -814,25 +815,6 @@ def test_a_signal_handler_while_a_call_is_timed_may_call_compiled_code():
         events.session.trial._call_seconds._rows = Rows()
         run_in_thread(lambda: run(torch.ones(2)))
     assert sum(sum(event.counts) for event in events.of(wire.CallsTimed)) == 2
-
-
-def test_a_signal_handler_at_the_end_of_a_batch_may_call_compiled_code():
-    class Function(outputs.CompiledFunction):
-        def __getattribute__(self, name):
-            if name == "calls" and not ran:
-                ran.append(None)
-                run(torch.ones(2))
-            return super().__getattribute__(name)
-
-    ran = []
-    with trying(wire.TrialPlan()) as events:
-        run, watcher = compiled(torch.nn.ReLU()), events.session.trial._outputs
-        run(torch.ones(2))
-        (function,) = watcher._functions.values()
-        function.__class__ = Function
-        watcher._of_shapes[0] = function
-        run_in_thread(lambda: watcher.begin_batch(0)(torch.ones(2), True))
-    assert [call for call, _ in outputs_in(events)] == [0, 1, 2]
 
 
 def test_a_plan_that_only_times_calls_lets_steps_go_unsampled():

@@ -38,7 +38,7 @@ def vary(calls, boundaries=(), vary_s=60.0):
     """What came out of the varied calls of a block, by kind of call and variation."""
     plan = wire.RecordingPlan(seed=1, vary_s=vary_s, boundaries=tuple(boundaries))
     torch.manual_seed(1)
-    with watched(trial=wire.TrialPlan(outputs=False, recording=plan)) as events:
+    with watched(trial=wire.TrialPlan(recording=plan)) as events:
         calls()
     made = events.of(wire.CallVaried)
     assert len({(one.function, one.call, one.variation) for one in made}) == len(made)
@@ -637,7 +637,7 @@ def run_program(tmp_path, vary_s):
         run.mkdir()
         environment = make_child_environment(environment, str(run))
         recording = wire.RecordingPlan(seed=1, vary_s=vary_s)
-        plan = wire.TrialPlan(outputs=False, recording=recording)
+        plan = wire.TrialPlan(recording=recording)
         (tmp_path / "plan.json").write_text(json.dumps(dataclasses.asdict(plan)))
         environment["COMPILEDIAG_TRIAL"] = str(tmp_path / "plan.json")
     program = [sys.executable, "program.py"]
@@ -846,7 +846,7 @@ def test_settings_of_our_own_warn_of_nothing(tmp_path):
 
 def test_a_device_that_a_call_of_ours_broke_ends_the_process_with_its_own_code(monkeypatch):
     """Finalizers of tensors would abort it."""
-    active = trial.ActiveTrial(wire.TrialPlan(outputs=False))
+    active = trial.ActiveTrial(wire.TrialPlan())
     ended = []
     monkeypatch.setattr(os, "_exit", ended.append)
     active.end_process_if_broken()

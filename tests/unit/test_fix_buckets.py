@@ -12,9 +12,7 @@ from compilediag.certify.points import JudgedPoint
 from compilediag.fixes.certificate import check_padding
 from compilediag.fixes.edits.rewrite import rewrite
 from compilediag.receipt.schema.invocations import (
-    FixedShapeRecord,
     Invocation,
-    ShapesSection,
     VaryingSizesRecord,
 )
 from compilediag.receipt.schema.receipt import Receipt
@@ -23,7 +21,6 @@ from compilediag.rules.changes import Edit, EditImpossible, ProgramChange, build
 from compilediag.runs.fix.sources import list_possible
 from compilediag.timeline.fixed_shapes import FixedShapeRun, SizeRun
 from compilediag_harness.wire import PaddingChecked
-from tests.support.receipt_records import of_files
 from tests.support.timelines import WHERE, timeline
 from tests.unit.test_fix_certificate import finding, receipt
 
@@ -91,17 +88,6 @@ def test_nothing_is_proposed_without_a_plan() -> None:
     assert not buckets("CD105", msgspec.structs.replace(called(), invocations=(elsewhere,)))
 
 
-def test_other_sizes_where_padding_is_waste() -> None:
-    fixed = FixedShapeRecord(
-        name="score", axes=("rows",), buckets=((64, 512),), planned_buckets=((32, 96),), warmed=True
-    )
-    whole = called(shapes=ShapesSection(fixed=(fixed,)))
-    whole = of_files(whole, "score.py")
-    (change,) = buckets("CD407", whole, buckets=[[64, 512]], planned_buckets=[[32, 96]])
-    assert change.edits == (Edit("score.py", 1, "fixed_shape_buckets", ("[64, 512]", "[32, 96]")),)
-    assert not buckets("CD407", whole, buckets=[[8]], planned_buckets=[[32, 96]])
-
-
 # --- the edits ----------------------------------------------------------------------------------
 
 ARGUMENTS = 'dims={"x": 0}, buckets=[4, 8]'
@@ -145,16 +131,6 @@ def test_what_is_compiled_under_a_name_is_wrapped() -> None:
 def test_a_name_that_is_not_certainly_what_is_compiled_is_not(text: str) -> None:
     with pytest.raises(EditImpossible):
         wrapped(text)
-
-
-def test_other_sizes_are_written_where_the_former_stand() -> None:
-    edit = Edit("f.py", 1, "fixed_shape_buckets", ("[64, 512]", "[32, 96]"))
-    text = "import compilediag as cd\ns = cd.FixedShape(f, dict(x=0), {})\n"
-    assert rewrite(text.format("[64,512]"), [edit]) == text.format("[32, 96]")
-    assert rewrite(text.format("buckets=[64, 512]"), [edit]) == text.format("buckets=[32, 96]")
-    for other in ("sizes", "[64]", "[64, 512])\nt = cd.FixedShape(g, dict(x=0), [64, 512]"):
-        with pytest.raises(EditImpossible):
-            rewrite(text.format(other), [edit])
 
 
 def test_of_two_ways_to_do_the_same_the_first_that_can_be_made_is_tried(tmp_path: Path) -> None:

@@ -177,29 +177,6 @@ def test_other_rules() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "evidence", "edit"),
-    [
-        (
-            "CD104",
-            {"source": "L['self']._modules['a'].calls", "values": [["0", "1"], ["1", "2"]]},
-            ("number_as_tensor", ("calls", "int64")),
-        ),
-        (
-            "CD109",
-            {"source": "G['RATE']", "values": [["1", "0.5"]]},
-            ("number_as_tensor", ("RATE", "float32")),
-        ),
-    ],
-)
-def test_state_that_code_changes(rule, evidence, edit) -> None:
-    """Only in a file of the program's own."""
-    assert all(each.kind == "environment" for each in changes(rule, **evidence))
-    change, *others = changes(rule, own=("model.py", "train.py"), **evidence)
-    assert all(each.kind == "environment" for each in others)
-    assert [(each.kind, each.code) for each in change.edits] == [edit]
-
-
-@pytest.mark.parametrize(
     ("rule", "evidence"),
     [
         ("CD104", {"source": "L['self'].mode", "expected": "'a'", "actual": "'b'"}),
@@ -281,17 +258,3 @@ def test_options_that_torch_names_are_set() -> None:
     ):
         assert lines("CD210", options={unfaithful: "True"}) == []
     assert lines("CD210", options={"inductor": "True; import os"}) == []
-
-
-def test_what_an_optimizer_holds_becomes_a_tensor() -> None:
-    group = {"source": "L['self'].param_groups[0]['lr']", "expected": "0.1", "actual": "0.05"}
-    assert lines("CD116", **group) == [
-        (
-            'for group in optimizer.param_groups: group["lr"] = torch.tensor(group["lr"])'
-            "  # after the optimizer is made"
-        )
-    ]
-    betas = {**group, "source": "L['self'].param_groups[0]['betas'][0]"}
-    assert lines("CD116", **betas) == []
-    assert lines("CD116", **{**group, "expected": "True", "actual": "False"}) == []
-    assert lines("CD116", kind="state", source="L['self'].state") == []

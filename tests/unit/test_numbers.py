@@ -1,67 +1,72 @@
-"""Which numbers of compiled calls are others than eager's, and the search for frame and layer."""
+"""Which compiled calls give other numbers than eager: by the same call in float64."""
 
 import math
 
 import pytest
 
-from compilediag.fixes.numbers.first_difference import judge_value
-from compilediag.fixes.numbers.narrow import MAX_RUNS, narrow_difference
-from compilediag.receipt.schema.comparisons import NarrowedRecord
-from compilediag_harness.wire import ComparedValue, SampledValue
+from compilediag.fixes.numbers import compare_numbers
+from compilediag.timeline.timeline import fold
+from compilediag_harness.wire import (
+    EAGER,
+    IN_DOUBLE,
+    OWN_BACKEND,
+    CallDigest,
+    CallVaried,
+    Location,
+)
+
+FLOATS = "(float32[4])"
 
 
-def tensor(*values: float, dtype: str = "float32") -> SampledValue:
-    norm = math.sqrt(sum(x * x for x in values))
-    largest = max(map(abs, values))
-    return SampledValue("", "tensor", dtype, (len(values),), values, norm, largest, 0, repr(values))
+def made(
+    variation: str, total: float, exact: int = 0, structure: str = FLOATS, raised: str | None = None
+) -> CallVaried:
+    digest = () if raised else (CallDigest(total, 0.0, 0.0, exact),)
+    place = Location("train.py", 3, "loss_of")
+    return CallVaried(9.0, place, "gradients", 5, variation, structure, digest, raised, 0, step=4)
 
 
-EAGER = tensor(1.0, 2.0, 3.0)
-EXACT = tensor(1.0, 2.0, 3.0, dtype="float64")
-OTHER = tensor(1.0, 2.0, 3.5)
+def judged(own: CallVaried, exact: float | None = 1.0, again: float = 1.0):
+    calls = (
+        made(EAGER, 1.0),
+        made(EAGER, again),
+        made(IN_DOUBLE, exact or 0.0, raised=None if exact else "TypeError: double"),
+        own,
+    )
+    return compare_numbers(fold([list(calls)]))
+
+
+def compiled(total: float, **more) -> CallVaried:
+    return made(OWN_BACKEND, total, **more)
 
 
 @pytest.mark.parametrize(
-    ("value", "kind"),
+    ("section", "found"),
     [
-        (ComparedValue("", (OTHER,), (EAGER,), (EXACT,)), "differs"),
-        (ComparedValue("", (tensor(1.0, 2.0, 3.000001),), (EAGER,), (EXACT,)), "same"),
-        (ComparedValue("", (OTHER,), (EAGER,), ()), "undetermined"),
-        (ComparedValue("", (OTHER,), (EAGER,), (EXACT,), stable=False), "unstable"),
-        (ComparedValue("", (EXACT,), (EAGER,), (EXACT,)), "differs"),
-        (
-            ComparedValue("", (OTHER,), (EAGER,), (tensor(1, 2, 3.6, dtype="float64"),)),
-            "undetermined",
-        ),
+        (judged(compiled(1.5)), (False, 0, 0)),
+        (judged(compiled(1.00001)), (True, 0, 0)),
+        (judged(compiled(1.5), exact=None), (True, 0, 1)),
+        (judged(compiled(1.5), exact=1.4), (True, 0, 1)),
+        (judged(compiled(1.5), again=1.2), (True, 1, 0)),
+        (judged(compiled(1.0, exact=7)), (True, 0, 1)),
+        (judged(compiled(1.0, structure="(float64[4])")), (False, 0, 0)),
+        (judged(compiled(1.0, structure="(float32[5])")), (True, 0, 1)),
+        (judged(compiled(1.0, raised="RuntimeError: no")), (True, 0, 1)),
     ],
 )
-def test_a_value_is_judged_by_float64(value: ComparedValue, kind: str) -> None:
+def test_a_call_is_judged_by_float64(section, found) -> None:
     """Without it, or where eager is far from it, nothing is concluded."""
-    assert judge_value(value, floating=True).kind == kind
+    assert (section.same, section.unstable, section.undetermined) == found
+    assert (section.calls, section.values) == (1, 1)
 
 
-def found(frame: str | None, cures: set[str], own: list[str], others: list[str]) -> NarrowedRecord:
-    """The search where `frame` alone makes the difference, gone with the backends `cures`."""
-    tried = set[str]()
-
-    def differs(value: str) -> bool:
-        assert value not in tried
-        tried.add(value)
-        frames, _, backend = value.partition(":")
-        return not ((frames == ">=0" or frame in frames.split(",")) and backend in cures)
-
-    return narrow_difference(own, others, differs)
+def test_a_difference_names_the_call() -> None:
+    (difference,) = judged(compiled(1.5)).differences
+    assert (difference.call, difference.step, difference.calls) == (5, 4, 1)
+    assert (difference.function.function, difference.dtype) == ("loss_of", "float32")
+    assert math.isfinite(float(difference.text.rpartition(" ")[2]))
 
 
-def test_the_frame_and_the_layer_are_found() -> None:
-    """In few runs, also among many frames; what no backend removes is Dynamo's."""
-    own, others = ["1"], [str(each) for each in range(40) if each != 1]
-    every = {"aot_eager", "aot_eager_decomp_partition", "eager"}
-    one = found("1", every, own, others)
-    assert (one.layer, one.frames, one.override) == ("backend", ("1",), "1:aot_eager")
-    far = found("37", every, own, others)
-    assert far.runs <= MAX_RUNS
-    assert far.frames in (("37",), ())
-    assert found("1", {"aot_eager", "eager"}, own, []).layer == "decompositions"
-    assert found("1", {"eager"}, own, []).layer == "aot_autograd"
-    assert found("1", set(), own, []).layer == "dynamo"
+def test_without_a_call_nothing_is_said() -> None:
+    section = compare_numbers(fold([[]]))
+    assert (section.same, section.problem) == (None, "no compiled call returned")

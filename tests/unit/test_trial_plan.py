@@ -37,7 +37,6 @@ PLAN = TrialPlan(
     (SourceChange("/train.py", "00", "pass\n"),),
     "force_eager",
     3,
-    outputs=False,
 )
 
 
@@ -70,7 +69,7 @@ def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
             ),
             ({"settings": [{"module": "m", "name": "n", "value": {}}]}, "plan.settings[0].value"),
             ({"seed": True}, "plan.seed is bool"),
-            ({"outputs": 1}, "plan.outputs is int"),
+            ({"call_seconds": 1}, "plan.call_seconds is int"),
             ({"stance": 1.5}, "plan.stance is float"),
         ],
     ),

@@ -1,14 +1,12 @@
 """All edits of a file at once: text in, text out.
 
-Three operators make them: "call" (something else is passed in a call, or done before it), "wrap"
-(`FixedShape` around what is compiled) and, in its own
-module, `tensorize` (a number as a 0-dim tensor).
+Two operators make them: "call" (something else is passed in a call, or done before it) and "wrap"
+(`FixedShape` around what is compiled).
 """
 
 from __future__ import annotations
 
-import ast
-import contextlib
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -17,7 +15,6 @@ from typing import Any
 import libcst
 from libcst import matchers
 
-from compilediag.fixes.edits import effects, tensorize
 from compilediag.fixes.edits.tree import (
     FillTemplate,
     Insertion,
@@ -48,10 +45,8 @@ def edit_argument(source: Source, edit: Edit) -> Iterator[TreeEdit]:
 def insert_before(source: Source, edit: Edit) -> Iterator[TreeEdit]:
     """Kind "before": put `code`, statements of a line each, in front of the statement."""
     statement = source.find_statement(edit.line)
-    used = {
-        name for line in edit.code for name in effects.collect_names(libcst.parse_statement(line))
-    }
-    if inside := used & effects.collect_bound_names(source, statement):
+    used = {name for line in edit.code for name in _collect_names(libcst.parse_statement(line))}
+    if inside := used & _collect_bound_names(source, statement):
         raise EditImpossible(f"`{min(inside)}` is assigned only inside the statement")
     yield Insertion(statement, edit.code)
 
@@ -66,7 +61,7 @@ def assign_arguments(source: Source, edit: Edit) -> Iterator[TreeEdit]:
     statement = next(source.find_ancestors(call, libcst.SimpleStatementLine), None)
     if statement is None or len(statement.body) != 1:
         raise EditImpossible(f"`{source.get_code(call)}` is not in a statement of its own")
-    effects.require_first(source, call, statement)
+    _require_first(source, call, statement)
     wanted = [normalize_expression(text) for text in edit.code[1::2]]
     # The arguments with these texts, in their order. What is computed before one of them is
     # computed after it with the edit: that must be plain.
@@ -77,12 +72,12 @@ def assign_arguments(source: Source, edit: Edit) -> Iterator[TreeEdit]:
             arguments[argument] = passed.value
             missing.remove(argument)
         elif missing:
-            effects.require_plain(source, passed)
+            _require_plain(source, passed)
     if missing:
         raise EditImpossible(f"the call does not pass `{min(missing)}`")
     several = len(arguments) > 1
     names = {
-        text: effects.choose_fresh_name(source, f"{_NAME}{at}" if several else _NAME)
+        text: _choose_fresh_name(source, f"{_NAME}{at}" if several else _NAME)
         for at, text in enumerate(arguments, 1)
     }
     for text, value in arguments.items():
@@ -104,10 +99,83 @@ def _find_calls(source: Source, line: int, text: str) -> list[libcst.Call]:
     return calls
 
 
-# --- wrap ----------------------------------------------------------------------------------------
+def _is_plain(node: libcst.CSTNode) -> bool:
+    """True where nothing happens when it is computed: a name with attributes, a literal."""
+    if isinstance(node, libcst.Attribute):
+        return _is_plain(node.value)
+    plain = (libcst.Name, libcst.Integer, libcst.Float, libcst.SimpleString)
+    return isinstance(node, plain)
 
-_SHAPE = matchers.Name("FixedShape") | matchers.Attribute(attr=matchers.Name("FixedShape"))
-_BUCKETS = 2  #: Place of `buckets` among the arguments of `FixedShape`.
+
+def _require_plain(source: Source, node: libcst.BaseExpression | libcst.Arg) -> None:
+    """Refuse an edit where computing an expression later may do something else; `*items` takes the
+    items.
+
+    Raises:
+        EditImpossible: it is more than a name or a literal.
+    """
+    value = node.value if isinstance(node, libcst.Arg) and not node.star else node
+    if not _is_plain(value):
+        raise EditImpossible(f"`{source.get_code(node)}` would be computed later")
+
+
+def _require_first(source: Source, call: libcst.Call, statement: libcst.CSTNode) -> None:
+    """Refuse an edit unless a statement always evaluates a call, after plain expressions only.
+
+    Raises:
+        EditImpossible: that is not evident.
+    """
+    _require_plain(source, call.func)
+    child: libcst.CSTNode = call
+    while (parent := source.get_parent(child)) is not statement:
+        if isinstance(parent, libcst.Call) and child is not parent.func:
+            for operand in (parent.func, *parent.args):
+                if operand is child:
+                    break
+                _require_plain(source, operand)
+        elif isinstance(parent, libcst.BinaryOperation) and child is parent.right:
+            _require_plain(source, parent.left)
+        elif isinstance(parent, libcst.AugAssign):
+            _require_plain(source, parent.target)
+        elif not _is_evaluated_at_once(parent, child):
+            raise EditImpossible(f"`{source.get_code(call)}` may not be the first that is computed")
+        child = parent
+
+
+def _is_evaluated_at_once(parent: libcst.CSTNode, child: libcst.CSTNode) -> bool:
+    """True where a node always evaluates a child, before anything else."""
+    if isinstance(parent, (libcst.Attribute, libcst.Subscript, libcst.Assign, libcst.AnnAssign)):
+        return child is parent.value
+    if isinstance(parent, libcst.BinaryOperation):
+        return child is parent.left
+    whole = (libcst.Call, libcst.Arg, libcst.Expr, libcst.Return, libcst.UnaryOperation)
+    return isinstance(parent, whole)
+
+
+def _collect_names(node: libcst.CSTNode) -> set[str]:
+    """Collect every name below a node, those of attributes and keywords too."""
+    names = {node.value} if isinstance(node, libcst.Name) else set[str]()
+    return names.union(*map(_collect_names, node.children))
+
+
+def _choose_fresh_name(source: Source, wanted: str) -> str:
+    """Choose a name that stands nowhere in the file."""
+    taken = _collect_names(source.module)
+    numbered = (f"{wanted}_{number}" for number in itertools.count(2))
+    return next(name for name in itertools.chain((wanted,), numbered) if name not in taken)
+
+
+def _collect_bound_names(source: Source, statement: libcst.CSTNode) -> set[str]:
+    """Collect the names that only comprehensions, lambdas and `:=` in a statement give values."""
+    parts = (libcst.CompFor, libcst.Lambda, libcst.NamedExpr)
+    return {
+        name.value
+        for name in source.find_all(statement, libcst.Name)
+        if source.is_bound_at(name) and any(source.find_ancestors(name, parts))
+    }
+
+
+# --- wrap ----------------------------------------------------------------------------------------
 
 
 def wrap_in_fixed_shape(source: Source, edit: Edit) -> Iterator[TreeEdit]:
@@ -176,26 +244,6 @@ class _AddLineAfter:
         return libcst.FlattenSentinel([function, libcst.parse_statement(f"\n\n{self.line}")])
 
 
-def replace_buckets(source: Source, edit: Edit) -> Iterator[TreeEdit]:
-    """Kind "fixed_shape_buckets": write other sizes for the one `FixedShape` of the file that has
-    the given ones as literals; `code` is those and the new ones."""
-    before, after = edit.code
-    matches: list[libcst.BaseExpression] = []
-    for call in source.find_all(source.module, libcst.Call):
-        if not matchers.matches(call.func, _SHAPE):
-            continue
-        for index, arg in enumerate(call.args):
-            named = arg.keyword is not None and arg.keyword.value == "buckets"
-            placed = arg.keyword is None and not arg.star and index == _BUCKETS
-            with contextlib.suppress(ValueError, SyntaxError):  # no literal
-                value = ast.literal_eval(source.get_code(arg.value)) if named or placed else None
-                if value == ast.literal_eval(before):
-                    matches.append(arg.value)
-    if len(matches) != 1:
-        raise EditImpossible(f"{len(matches)} FixedShapes of the file have buckets={before}")
-    yield Replacement(matches[0], FillTemplate(after))
-
-
 # --- all edits of a file -------------------------------------------------------------------------
 
 Operator = Callable[[Source, Edit], Iterator[TreeEdit]]
@@ -206,8 +254,6 @@ OPERATORS: Mapping[str, Operator] = MappingProxyType(
         "assigned": assign_arguments,
         "before": insert_before,
         "fixed_shape": wrap_in_fixed_shape,
-        "fixed_shape_buckets": replace_buckets,
-        "number_as_tensor": tensorize.make_tensor,
     }
 )
 """By `Edit.kind`. Invariant: every kind that a rule makes an edit of is one of them."""
@@ -220,9 +266,7 @@ def rewrite(text: str, edits: Sequence[Edit]) -> str:
         EditImpossible: one of them does not fit the text, or would not be valid Python; nothing is
             edited then.
     """
-    written = Source(text)
-    numbers = {edit.code[0] for edit in edits if edit.kind == "number_as_tensor"}
-    source = _split_assignments(written, numbers)
+    source = Source(text)
     try:
         tree_edits = [
             tree_edit
@@ -232,76 +276,4 @@ def rewrite(text: str, edits: Sequence[Edit]) -> str:
         tree = apply_edits(source, tree_edits)
     except libcst.ParserSyntaxError as error:
         raise EditImpossible(f"the edit is not valid Python: {error.message}") from error
-    if source is not written and not _find_shared(written):
-        edited = Source(tree.code)
-        tree = apply_edits(edited, [Replacement(line, _split) for line in _find_shared(edited)])
     return add_imports(tree, ("torch", "compilediag")).code
-
-
-# Assignments of several names or attributes at once, written one by one in the same line: edits of
-# one of them need a statement that sets it alone. A line each is made of them when all is edited.
-
-
-def _split_assignments(source: Source, names: set[str]) -> Source:
-    """Split `a, b = x, y` and `a = b = 0` into statements of their own where a name is one of
-    these: only where the order of the assignments makes no difference."""
-    replacements: list[Replacement] = []
-    for line in source.find_all(source.module, libcst.SimpleStatementLine):
-        small = line.body[0]
-        is_alone = len(line.body) == 1
-        pairs = _pair_targets(small) if is_alone and isinstance(small, libcst.Assign) else []
-        targets = [source.get_code(target) for target, _ in pairs]
-        set_here = {text.rpartition(".")[2] for text in targets}
-        if len(pairs) < 2 or not names & set_here or len({*targets}) < len(targets):
-            continue
-        # What is computed from an object may depend on the attribute that it gets.
-        owners = {text.rpartition(".")[0] for text in targets}
-        computed = [
-            value
-            for _, value in pairs[1:]
-            if not isinstance(value, (libcst.Name, *effects.LITERALS))
-        ]
-        changed = any(effects.collect_names(value) & set_here for _, value in pairs)
-        if changed or any(effects.collect_names(value) & owners for value in computed):
-            continue
-        body = [libcst.Assign([libcst.AssignTarget(target)], value) for target, value in pairs]
-        new = line.with_changes(body=body)
-        replacements.append(Replacement(line, lambda _, new=new: new))
-    return Source(apply_edits(source, replacements).code) if replacements else source
-
-
-def _pair_targets(
-    assign: libcst.Assign,
-) -> list[tuple[libcst.BaseAssignTargetExpression, libcst.BaseExpression]]:
-    """Pair each variable, or attribute of one, with its value; nothing where one is neither."""
-    value, targets = assign.value, [target.target for target in assign.targets]
-    values = [value] * len(targets)
-    if len(targets) > 1:
-        is_bool = isinstance(value, libcst.Name) and value.value in ("True", "False")
-        if not is_bool and not isinstance(value, (libcst.Integer, libcst.Float)):
-            return []
-    else:
-        if not isinstance(targets[0], libcst.Tuple) or not isinstance(value, libcst.Tuple):
-            return []
-        elements = (*targets[0].elements, *value.elements)
-        if any(isinstance(element, libcst.StarredElement) for element in elements):
-            return []
-        targets = [element.value for element in targets[0].elements]
-        values = [element.value for element in value.elements]
-    named = [target.value if isinstance(target, libcst.Attribute) else target for target in targets]
-    if len(targets) != len(values) or not all(isinstance(name, libcst.Name) for name in named):
-        return []
-    return list(zip(targets, values, strict=True))  # pyright: ignore[reportReturnType]
-
-
-def _find_shared(source: Source) -> list[libcst.SimpleStatementLine]:
-    lines = source.find_all(source.module, libcst.SimpleStatementLine)
-    return [line for line in lines if len(line.body) > 1]
-
-
-def _split(line: libcst.SimpleStatementLine) -> libcst.FlattenSentinel[libcst.SimpleStatementLine]:
-    alone = [small.with_changes(semicolon=libcst.MaybeSentinel.DEFAULT) for small in line.body]
-    made = [libcst.SimpleStatementLine([statement]) for statement in alone]
-    made[0] = made[0].with_changes(leading_lines=line.leading_lines)
-    made[-1] = made[-1].with_changes(trailing_whitespace=line.trailing_whitespace)
-    return libcst.FlattenSentinel(made)

@@ -23,15 +23,13 @@ from libcst.metadata import (
     QualifiedName,
     QualifiedNameProvider,
     QualifiedNameSource,
-    Scope,
-    ScopeProvider,
 )
 
 from compilediag.rules.changes import EditImpossible
 
 Node = TypeVar("Node", bound=libcst.CSTNode)
 
-Made = libcst.CSTNode | libcst.FlattenSentinel[Any] | libcst.RemovalSentinel
+Made = libcst.CSTNode | libcst.FlattenSentinel[Any]
 
 _PLACEHOLDER = "_"
 _ATOMS = (libcst.Name, libcst.Attribute, libcst.Call, libcst.Subscript)
@@ -61,7 +59,6 @@ class FillTemplate:
     """The text of an expression or small statement, its expression or value replaced by `_`."""
 
     template: str
-    is_bare: bool = False  #: Parentheses around the expression are left out.
 
     def __call__(self, node: Any) -> libcst.CSTNode:
         """The new node in place of an expression or assignment."""
@@ -72,9 +69,7 @@ class FillTemplate:
             line = libcst.parse_statement(self.template)
             whole = libcst.ensure_type(line, libcst.SimpleStatementLine).body[0]
             value = node.value
-        if self.is_bare:
-            value = value.with_changes(lpar=(), rpar=())
-        elif self.template.startswith(_PLACEHOLDER) and not isinstance(value, _ATOMS):
+        if self.template.startswith(_PLACEHOLDER) and not isinstance(value, _ATOMS):
             parentheses = {"lpar": [libcst.LeftParen()], "rpar": [libcst.RightParen()]}
             value = value if value.lpar else value.with_changes(**parentheses)
         filled = matchers.replace(whole, matchers.Name(_PLACEHOLDER), value)
@@ -100,33 +95,13 @@ class Source:
         self._parents = wrapper.resolve(ParentNodeProvider)
         self._wrapper = wrapper
 
-    def get_scope(self, node: libcst.CSTNode) -> Scope:
-        """Get the scope in which the names of a node get their values.
-
-        Raises:
-            EditImpossible: it is not known.
-        """
-        scopes = self._wrapper.resolve(ScopeProvider)
-        for ancestor in (node, *self.find_ancestors(node, libcst.CSTNode)):
-            if (scope := scopes.get(ancestor)) is not None:
-                return scope
-        raise EditImpossible("the names of the file cannot be followed")
-
-    def is_variable(self, node: libcst.Name) -> bool:
-        """True where a name stands for a value: it is no keyword, and no part of a dotted name."""
-        parent = self.get_parent(node)
-        is_keyword = isinstance(parent, libcst.Arg) and parent.keyword is node
-        return self._get_context(node) is not None and not is_keyword
-
     def is_bound_at(self, node: libcst.CSTNode) -> bool:
         """True where a name or attribute gets another value where it stands, or loses it: in an
         assignment, a loop, a `with`, an import, a `del`, as a parameter or as a function."""
         if isinstance(self.get_parent(node), (libcst.ImportAlias, libcst.NameItem)):
             return True
-        return self._get_context(node) in (ExpressionContext.STORE, ExpressionContext.DEL)
-
-    def _get_context(self, node: libcst.CSTNode) -> ExpressionContext | None:
-        return self._wrapper.resolve(ExpressionContextProvider).get(node)
+        context = self._wrapper.resolve(ExpressionContextProvider).get(node)
+        return context in (ExpressionContext.STORE, ExpressionContext.DEL)
 
     def find_imported_name(self, node: libcst.CSTNode) -> str | None:
         """Find the full name of what is imported: "torch.compile" of `t.compile` after `import
@@ -139,11 +114,6 @@ class Source:
     def get_code(self, node: libcst.CSTNode) -> str:
         """Get the text of a node."""
         return self.module.code_for_node(node)
-
-    def get_position(self, node: libcst.CSTNode) -> tuple[int, int]:
-        """Get the line and column where it begins, counted from 1 and from 0."""
-        start = self._places[node].start
-        return start.line, start.column
 
     def get_lines(self, node: libcst.CSTNode) -> range:
         """Get the first to last line, without the comments above it."""

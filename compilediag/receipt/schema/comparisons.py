@@ -20,17 +20,17 @@ class NumberDifference(Record, frozen=True, kw_only=True):
     function: Place  #: What is compiled.
     call: int  #: Which call of it, 0 for the first.
     step: int  #: The step in progress.
-    #: Which value: empty for what is returned, [0] a member of it, argument[0] and buffer ['mean']
-    #: for what is written.
+    #: Which value, of earlier versions; empty for all that the call left.
     path: str
-    dtype: str  #: Its type, as eager has it.
-    text: str  #: The difference: eager → compiled.
+    dtype: str  #: Its types, as eager has them.
+    text: str  #: The difference: eager → compiled, or the size of it.
     #: Greatest difference between two numbers that were looked at; null where they are not numbers.
     largest: float | None = None
-    #: Root mean square of eager's own rounding, against float64; null where there is no float64.
+    #: Root mean square of eager's own rounding, against float64, of earlier versions; null where
+    #: there is no float64.
     eager_error: float | None = None
     compiled_error: float | None = None  #: The same of compiled.
-    calls: int = 0  #: Sampled calls of it that differ.
+    calls: int = 0  #: Compared calls of it that differ.
 
 
 class NarrowedRecord(Record, frozen=True, kw_only=True):
@@ -54,16 +54,16 @@ class NumbersSection(Record, frozen=True, kw_only=True):
     #: False: some differ by more than eager's own rounding explains; null where that is not known.
     same: bool | None
     problem: str | None = None  #: Why it is not known; null otherwise.
-    calls: int = 0  #: Sampled compiled calls that were made eager beside them, on copies.
-    #: Values of them that were compared: what they return, tensors they are given, buffers of their
-    #: module.
+    calls: int = 0  #: Compiled calls that were made again, eager and compiled.
+    #: Values of them that were compared: what they return, tensors that they write to, buffers of
+    #: their module.
     values: int = 0
     unstable: int = 0  #: Values that differ between two eager calls on the same input: left out.
     #: Differences of which rounding may be the reason, or that cannot be judged: left out.
     undetermined: int = 0
     #: The first call of each callable that differs, in the order in which they came; at most 20.
     differences: tuple[NumberDifference, ...] = ()
-    #: Where the first difference comes from (`--bisect-numerics`); null where that was not looked
+    #: Where the first difference comes from, of earlier versions; null where that was not looked
     #: for.
     narrowed: NarrowedRecord | None = None
     notes: tuple[str, ...] = ()  #: What limits the comparison.

@@ -68,10 +68,3 @@ class BreakEvidence(AnyEvidence, frozen=True, kw_only=True):
     options: dict[str, str] | None = None
     callee: dict[str, str | None] = EMPTY
     recompiles_behind: tuple[str, ...] = ()
-
-
-class PaddingEvidence(AnyEvidence, frozen=True, kw_only=True):
-    """Sizes, and those that would need less padding (CD407)."""
-
-    buckets: tuple[tuple[int, ...], ...] = ()
-    planned_buckets: tuple[tuple[int, ...], ...] = ()

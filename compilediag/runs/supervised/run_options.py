@@ -293,12 +293,6 @@ class RunOptions(TrialOptions):
     cold_and_warm: bool = _run_flag(
         "--cold-and-warm", "The same as `compilediag measure cold-and-warm`."
     )
-    bisect_numerics: bool = flag(
-        "--bisect-numerics",
-        "Find the frame and layer whose numbers differ, in further runs.",
-        only=("run", "against-eager"),
-        hidden=("run",),
-    )
     cadence_probe: bool = _run_flag(
         PROBE_FLAG, "The same as `compilediag measure periodic`. Also after TARGET."
     )

@@ -1,7 +1,7 @@
 """Runs of a program compiled and eager, in turns, each in a fresh process with the same collectors.
 
-Beside them the runs that compare numbers: one in which sampled compiled calls are made eager beside
-them, one more where something differs, and those that narrow it.
+Beside them one run that compares numbers: at its end compiled calls are made again, eager and
+compiled.
 
 Eager is the stance "force_eager": calls of compiled callables are still seen, so that steps end at
 the same moments in both arms, and each callable is timed by the same two readings of the clock.
@@ -13,23 +13,13 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-import msgspec
-
 from compilediag.compare.against_eager import Arm, ArmPair, build_arm, find_problem
 from compilediag.errors import CompilediagError
-from compilediag.fixes.numbers.first_difference import (
-    Difference,
-    NumbersComparison,
-    confirm_differences,
-    is_still_different,
-    judge_calls,
-    make_not_compared,
-)
-from compilediag.fixes.numbers.narrow import narrow_difference
-from compilediag.receipt.schema.comparisons import ArmRecord, NarrowedRecord
+from compilediag.fixes import numbers
+from compilediag.receipt.schema.comparisons import ArmRecord, NumbersSection
+from compilediag.runs.certify.recorded import VARY_S
 from compilediag.runs.trials.trial import SEED, Stop, Trial, Trials, describe_failure
-from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import SettingChange, TrialPlan
+from compilediag_harness.wire import RecordingPlan, SettingChange, TrialPlan
 
 FOLDER = "against-eager"
 """Below the directory of the run."""
@@ -133,84 +123,31 @@ def _record_run(pairs: Pairs, arm: Literal["compiled", "eager"], index: int, tri
     pairs.records.append(record)
 
 
-# --- the runs that compare numbers ---------------------------------------------------------------
+# --- the run that compares numbers ---------------------------------------------------------------
 
-SAME_RANDOM = SettingChange("torch._inductor.config", "fallback_random", value=True)
-"""Inductor draws the random numbers that eager draws, as in torch's own accuracy checks."""
+NUMBERS = TrialPlan(
+    # Inductor draws the random numbers that eager draws, as in torch's own accuracy checks.
+    settings=(SettingChange("torch._inductor.config", "fallback_random", value=True),),
+    recording=RecordingPlan(SEED, VARY_S, repeats=True),
+)
 
 _LIMIT_TIMES, _LIMIT_EXTRA_S = 10.0, 120.0
-"""A run with eager calls beside the compiled ones may take so much longer than one without."""
+"""A run with calls that are made again may take so much longer than one without."""
 
 
-def compare_numbers(pairs: Pairs, *, bisect: bool = False) -> NumbersComparison:
-    """Make the runs that compare numbers, none for a command that was stopped. `bisect` narrows the
-    first difference to a frame and a layer."""
-    numbers = None
+def compare_numbers(pairs: Pairs) -> NumbersSection:
+    """Make the run that compares numbers."""
+    what, limit_s = "numbers, eager and compiled", _LIMIT_TIMES * pairs.first_s + _LIMIT_EXTRA_S
     try:
-        beside = _run_for_timeline(pairs, "numbers, eager beside compiled", shadow=True)
-        once = judge_calls(beside)
-        if once.same is not False:
-            return once
-        numbers = confirm_differences(
-            once, beside, _run_for_timeline(pairs, "numbers, compiled alone", shadow=False)
-        )
-        if not bisect or not numbers.differences:
-            return numbers
-        narrowed = _narrow_difference(pairs, beside, numbers.differences[0])
+        trial = make_run(pairs, what, what, NUMBERS, limit_s, pairs.first_s)
     except (Stop, CompilediagError) as error:
-        narrowed = NarrowedRecord(layer=None, problem=str(error))
+        return numbers.make_not_compared(str(error))
     except KeyboardInterrupt:
         pairs.interrupted = True
-        narrowed = NarrowedRecord(layer=None, problem="interrupted")
-    if numbers is None:
-        return make_not_compared(narrowed.problem or "")
-    return numbers._replace(section=msgspec.structs.replace(numbers.section, narrowed=narrowed))
-
-
-def _narrow_difference(pairs: Pairs, beside: Timeline, first: Difference) -> NarrowedRecord:
-    """Narrow a difference to a frame; Stop if this torch lacks the option or no run can be made."""
-    # Resumed frames and those that it calls after a break are found among the others.
-    frame = (first.function.file, first.function.function.rpartition(".")[2])
-    is_own: dict[str, bool] = {}
-    for compiled in beside.compiles:
-        if compiled.process == first.process and (key := compiled.key.frame_id).isdigit():
-            place = (compiled.frame.file, compiled.frame.function)
-            is_own[key] = is_own.get(key, False) or frame == place
-
-    def check_backends(value: str) -> bool | None:
-        """Run with other backends: True where the difference is still there."""
-        override = SettingChange("torch._dynamo.config", "debug_backend_override", value)
-        trial = _run_trial(pairs, f"backends {value}", shadow=True, settings=(override,))
-        if trial.observed is None:
-            return None
-        applied = [x for x in trial.observed.timeline.trial_applied if x.change == override.label]
-        problem = next((event.problem for event in applied if event.problem), None)
-        if problem is not None or not applied:
-            raise Stop(
-                "this torch cannot compile single frames with another backend: "
-                f"{problem or 'torch._dynamo was not imported'}"
-            )
-        return None if trial.problem else is_still_different(first, trial.observed.timeline)
-
-    own = [key for key, is_its in is_own.items() if is_its]
-    others = [key for key, is_its in is_own.items() if not is_its]
-    return narrow_difference(own, others, check_backends)
-
-
-def _run_for_timeline(pairs: Pairs, what: str, *, shadow: bool) -> Timeline:
-    trial = _run_trial(pairs, what, shadow=shadow)
-    if trial.observed is None or trial.problem:
-        raise Stop(f"the run that compares numbers failed: {describe_failure(trial)}")
-    return trial.observed.timeline
-
-
-def _run_trial(
-    pairs: Pairs, what: str, *, shadow: bool, settings: tuple[SettingChange, ...] = ()
-) -> Trial:
-    """Make one run; Stop where there is no budget for it, or it was interrupted."""
-    plan = TrialPlan(seed=SEED, outputs=True, shadow=shadow, settings=(SAME_RANDOM, *settings))
-    limit_s = _LIMIT_TIMES * pairs.first_s + _LIMIT_EXTRA_S
-    trial = make_run(pairs, what, what, plan, limit_s, pairs.first_s)
+        return numbers.make_not_compared("interrupted")
     if trial.interrupted:
-        raise Stop(f"interrupted in run {pairs.runs}")
-    return trial
+        return numbers.make_not_compared(f"interrupted in run {pairs.runs}")
+    if trial.observed is None or trial.problem:
+        why = f"the run that compares numbers failed: {describe_failure(trial)}"
+        return numbers.make_not_compared(why)
+    return numbers.compare_numbers(trial.observed.timeline)

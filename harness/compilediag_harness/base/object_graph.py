@@ -121,13 +121,6 @@ def get_attributes(value: Any) -> dict[str, Any]:
     return own if get_class(own) is _dict else {}
 
 
-def list_parts(value: Any) -> list[tuple[str, Any]]:
-    """List what an object holds itself by name; of a module its tensors and submodules too."""
-    own = dict(get_attributes(value))
-    tables: list[Any] = [own.pop(table, None) or {} for table in TABLES]
-    return [*own.items(), *(part for table in tables for part in table.items())]
-
-
 def get_plain_attribute(holder: Any, name: str) -> Any:
     """Get an attribute that an object or a module holds itself; `MISSING` where there is none."""
     own = get_attributes(holder)

@@ -377,12 +377,6 @@ def rebuild_container(value: Any, values: list[Any], context: Any) -> Any:
     return container
 
 
-def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
-    """Map each leaf of a pytree. Raises AttributeError where torch's pytree is not imported."""
-    tree: Any = get_imported("torch.utils._pytree")
-    return tree.tree_map(function, value)
-
-
 _type_of: Callable[[Any], Any] = type
 
 

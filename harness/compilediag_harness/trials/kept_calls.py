@@ -83,6 +83,7 @@ class KeptCall:
     """Positional and keyword arguments."""
     number: int = 0
     """Which of the calls of the callable it is, from 0."""
+    step: int = 0
     leaves: tuple[Any, ...] = ()
     devices: tuple[Any, ...] = ()
     """Of leaves that are held as copies in memory of the host, else None."""
@@ -150,6 +151,7 @@ class CallKeeper:
     def __init__(self, session: Session, torch: Any, plan: RecordingPlan) -> None:
         self._session, self._torch = session, torch
         self._keeps = plan.vary_s > 0
+        self.repeats = plan.repeats
         self._below = torch_api.get_torch_function_disabler()
         self.callables: dict[Any, KeptCallable] = {}
         self.left_out: dict[str, None] = {}
@@ -281,7 +283,7 @@ class CallKeeper:
             kept.kinds[key] = call
             self._bytes += nbytes - call.nbytes
             call.root, call.function, call.nbytes = root, function, nbytes
-            call.number = number
+            call.number, call.step = number, self._session.step
             if call.modules != modules:
                 every = {id(part): part for module in modules for part in module.modules()}
                 call.training = tuple((part, part.training) for part in every.values())

@@ -1,7 +1,5 @@
-"""Sampled values of outermost compiled calls: results and the state after; how long calls take.
-
-Which calls are sampled depends on their number alone, so that every run of a program samples the
-same ones. A call of a `FixedShape` is one call, and may be checked for harm by padding.
+"""Outermost compiled calls of a trial: what each is given is changed, what it returns is recorded;
+how long calls take. A call of a `FixedShape` is one call, and may be checked for harm by padding.
 """
 
 from __future__ import annotations
@@ -19,12 +17,11 @@ from compilediag_harness.shapes import shape_log
 from compilediag_harness.shapes.dims import ShapeUnusable
 from compilediag_harness.shapes.padded_calls import Ended, PaddedCalls, call_listeners
 from compilediag_harness.shapes.padding_check import check_padding
-from compilediag_harness.shapes.side_effects import RandomStates, find_modules
+from compilediag_harness.shapes.side_effects import find_modules
 from compilediag_harness.torch_internals import torch_calls, torch_open_calls
 from compilediag_harness.torch_internals.torch_compiles import is_compile_in_progress
 from compilediag_harness.torch_internals.torch_names import call_beside, subscribe
 from compilediag_harness.torch_internals.torch_open_calls import ReturningCall, is_outermost
-from compilediag_harness.trials import shadow
 from compilediag_harness.trials.arguments import PlannedArguments
 from compilediag_harness.trials.kept_calls import CallKeeper
 from compilediag_harness.trials.plan import (
@@ -35,59 +32,27 @@ from compilediag_harness.trials.plan import (
 )
 from compilediag_harness.trials.recorder import Recorder
 from compilediag_harness.trials.sampled_values import StateReader, ValueSampler
-from compilediag_harness.trials.settings import PlannedObjects, PlannedSettings
-from compilediag_harness.trials.shadow import Shadow
+from compilediag_harness.trials.settings import PlannedSettings
 from compilediag_harness.wire import (
-    CallShadowed,
     CallsTimed,
     Location,
-    OutputsSampled,
     StateRead,
     TrialPlan,
 )
 
-FIRST = 3
-"""Calls of each function that are sampled from its first on."""
-
-EVERY = 64
-"""Of the later ones, those whose number is a multiple of it, or a power of two."""
-
-MAX_SAMPLED = 64
-"""Of one function."""
-
-MAX_FUNCTIONS = 256
-
-MAX_DIFFERING = 64
-"""Values of one call that are written, with what they are eager."""
-
-
-def is_sampled(call: int) -> bool:
-    """True if the call of this number is one of those that are sampled."""
-    if call < FIRST:
-        return True
-    # Three, and the powers of two from 4 to 32, come before the multiples.
-    return call <= (MAX_SAMPLED - 8) * EVERY and (call % EVERY == 0 or call & (call - 1) == 0)
-
-
-class CompiledFunction:
-    """A function that is called compiled, and how often it was."""
-
-    def __init__(self, chain: list[tuple[Location, Any]]) -> None:
-        self.chain = chain
-        """Place and code of it, and of those that it wraps."""
-        self.place, self.code = chain[-1]
-        self.calls = 0
+_Chain = list[tuple[Location, Any]]
+"""Place and code of a function that is called compiled, and of those that it wraps: itself last."""
 
 
 class _ThreadState(threading.local):
     """Watched calls and batches in progress in one thread."""
 
-    call: tuple[CompiledFunction, int, ReturningCall, Shadow | None] | None = None
-    """The call that is recorded, or sampled; its shadow, where the plan wants one."""
+    call: tuple[_Chain, ReturningCall] | None = None
+    """The call that is recorded."""
     in_batch = False
     """A call of a `FixedShape`, which makes one compiled call or several: what the outermost gives
-    is sampled, not what is padded."""
-    function: CompiledFunction | None = None
+    is recorded, not what is padded."""
+    function: _Chain | None = None
     """That of the compiled calls of the batch."""
     excluded: int = 0
     """Calls are none of the program's."""
@@ -103,21 +68,18 @@ class OutputWatcher:
         plan: TrialPlan,
         arguments: PlannedArguments,
         settings: PlannedSettings,
-        objects: PlannedObjects,
     ) -> None:
         self.session = session
         self._torch = torch
-        self._plan = plan
-        self._arguments, self._settings, self._objects = arguments, settings, objects
-        self._reader = ValueSampler(torch)
-        self._functions: dict[Any, CompiledFunction] = {}
+        self._arguments, self._settings = arguments, settings
+        self._functions: dict[Any, _Chain] = {}
         # Reentrant: a finalizer or signal handler that runs in our code may call compiled code.
         self._lock = threading.RLock()
-        self._sampled = _ThreadState()
+        self._this = _ThreadState()
         recording = plan.recording
         self.recorder = None if recording is None else Recorder(session, torch, recording.seed)
         self.keeper = None if recording is None else CallKeeper(session, torch, recording)
-        self._of_shapes: dict[int, CompiledFunction] = {}
+        self._of_shapes: dict[int, _Chain] = {}
         undo = contextlib.ExitStack()
         undo.callback(torch_calls.watch_every_call(self._handle_begin, self._handle_end))
         self.uninstall = undo.close
@@ -126,7 +88,7 @@ class OutputWatcher:
         self._last_read: list[StateRead] = []
         """Of objects that are gone."""
         if recording is not None:
-            self._states = states = StateReader(torch, self._reader)
+            self._states = states = StateReader(torch, ValueSampler(torch))
             undo.callback(states.watch_ends(self._handle_object_end))
             optimizer = torch.optim.Optimizer
             remover = call_beside(optimizer, "__init__", after=self._follow_optimizer)
@@ -135,68 +97,56 @@ class OutputWatcher:
 
     def _handle_begin(self, _key: int) -> None:
         # What is left of a call whose end was not seen: it holds the frame of torch's wrapper.
-        left = self._sampled.call if is_outermost() else None
+        left = self._this.call if is_outermost() else None
         if left is not None:
-            self._sampled.call = None
+            self._this.call = None
             self._record_error(left[0], None)
         with self.session.charge_block("trial: a compiled call begins"):
             call = torch_open_calls.get_call_arguments()
-            if call is not None and is_outermost() and not self._sampled.excluded:
+            if call is not None and is_outermost() and not self._this.excluded:
                 self._begin_call(call)
 
     def _begin_call(self, call: torch_open_calls.CallArguments) -> None:
         self._settings.add_defined_functions()
-        self._objects.change_new_optimizers()
         called = find_module_or_function(self._torch, call.function)
         is_module = issubclass(get_class(called), self._torch.nn.Module)
         owner = getattr(called, "__self__", called if is_module else None)
-        local, warming = self._sampled, shape_log.inside.not_counted > 0
+        local, warming = self._this, shape_log.inside.not_counted > 0
         functions = list_wrapped_functions(self._torch, called)
         code = getattr(functions[-1], "__code__", None)
         key: Any = get_class(functions[0]) if code is None else code
         with self._lock:
             function = self._functions.get(key)
             if function is None:
-                if len(self._functions) == MAX_FUNCTIONS and not self.recorder:
-                    return
-                places = list_places(functions)
-                function = self._functions[key] = CompiledFunction(places)
-            # Invariant: only the program's own calls count, so that every run samples the same.
-            number = function.calls
-            function.calls += not local.in_batch and not warming
-        self._arguments.change_arguments(function.chain, owner, call)
+                function = self._functions[key] = list_places(functions)
+        self._arguments.change_arguments(function, owner, call)
         if self.keeper is not None and not warming:
-            self.keeper.look_at_call(function.place, called, functions[-1], call)
+            self.keeper.look_at_call(function[-1][0], called, functions[-1], call)
         if local.in_batch:
             local.function = local.function or function
-        elif warming or not (self._plan.outputs or self.recorder):
+        elif warming or not self.recorder:
             return
         if self._states is not None:
-            self._states.follow(owner, function.code, call)
-        sampled = self._plan.outputs and is_sampled(number)
-        if (self.recorder or sampled) and not local.in_batch:
-            beside = None
-            if sampled and self._plan.shadow:
-                with self.exclude_calls():
-                    beside = shadow.make_shadow(self._torch, self._reader, call)
-            local.call = function, number, ReturningCall(), beside
+            self._states.follow(owner, function[-1][1], call)
+        if self.recorder and not local.in_batch:
+            local.call = function, ReturningCall()
 
     @contextlib.contextmanager
     def exclude_calls(self) -> Generator[None]:
         """Exclude the compiled calls of a block: they are none of the program's."""
-        self._sampled.excluded += 1
+        self._this.excluded += 1
         try:
             yield
         finally:
-            self._sampled.excluded -= 1
+            self._this.excluded -= 1
 
     def begin_batch(self, number: int) -> Callable[[Any, bool], None]:
         """Begin a call of the `FixedShape` of this number. Returns what has to be called at its
         end, with its result and whether it returned."""
-        local = self._sampled
+        local = self._this
         if local.in_batch:
             return lambda _result, _returned: None
-        # Invariant: the end is called whatever happens, or no later call here is sampled.
+        # Invariant: the end is called whatever happens, or no later call here is recorded.
         local.in_batch = True
         local.function = self._of_shapes.get(number)  # a batch without rows calls nothing
 
@@ -205,11 +155,8 @@ class OutputWatcher:
             if function is None:
                 return
             self._of_shapes[number] = function
-            with self._lock:
-                call = function.calls
-                function.calls += 1
             if returned:
-                self._look_at_result(function, call, result, None)
+                self._record(function, result)
             else:
                 self._record_error(function, sys.exc_info()[1])
 
@@ -218,55 +165,31 @@ class OutputWatcher:
     def _handle_end(self, _key: int) -> None:
         with self.session.catch_faults("trial: an argument after the call"):
             self._arguments.note_lost_writes()
-        sampled = self._sampled.call
-        if sampled is None:
+        if self._this.call is None:
             return
-        function, number, returning, beside = sampled
+        function, returning = self._this.call
 
-        def sample_result(value: Any) -> None:
-            self._sampled.call = None
-            self._look_at_result(function, number, value, beside)
+        def record_result(value: Any) -> None:
+            self._this.call = None
+            self._record(function, value)
 
         is_read = False
         with self.session.catch_faults("trial: a compiled call ends"):
-            is_read = returning.read(sample_result)
-        # The sampled call is over, unless this one was inside it.
+            is_read = returning.read(record_result)
+        # The recorded call is over, unless this one was inside it.
         if not is_read and not torch_open_calls.is_in_compiled_call():
-            self._sampled.call = None
+            self._this.call = None
             self._record_error(function, returning.find_error())
 
-    def _look_at_result(
-        self, function: CompiledFunction, number: int, value: Any, beside: Shadow | None
-    ) -> None:
-        with self.session.charge_block("trial: an output"):
-            if self.recorder is not None:
-                self.recorder.record(function.place, value)
-            if self._plan.outputs and is_sampled(number):
-                self._emit(function, number, value, beside)
+    def _record(self, function: _Chain, value: Any) -> None:
+        if self.recorder is not None:
+            with self.session.charge_block("trial: an output"):
+                self.recorder.record(function[-1][0], value)
 
-    def _record_error(self, function: CompiledFunction, error: BaseException | None) -> None:
+    def _record_error(self, function: _Chain, error: BaseException | None) -> None:
         if self.recorder is not None:
             with self.session.charge_block("trial: a call that raised"):
-                self.recorder.record_error(function.place, error)
-
-    def _emit(
-        self, function: CompiledFunction, number: int, value: Any, beside: Shadow | None
-    ) -> None:
-        emit, place = self.session.emit_in_step, function.place
-        emit(OutputsSampled, place, number, *self._reader.read(value))
-        if beside is not None:
-            drawn = RandomStates.read(self._torch).digests
-            count, differing, complete = 0, (), True
-            if beside.problem is None:
-                count, differing, complete = shadow.compare_with_shadow(self._reader, beside, value)
-            emit(
-                CallShadowed,
-                *(place, number, count, differing[:MAX_DIFFERING]),
-                complete and len(differing) <= MAX_DIFFERING,
-                beside.floating,
-                beside.problem is None and drawn != beside.random_after,
-                beside.problem,
-            )
+                self.recorder.record_error(function[-1][0], error)
 
     def _follow_optimizer(self, _made: None, optimizer: Any, *_: Any, **__: Any) -> None:
         if self._states is not None:

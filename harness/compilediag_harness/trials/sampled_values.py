@@ -29,9 +29,6 @@ from compilediag_harness.torch_internals.torch_open_calls import CallArguments
 from compilediag_harness.trials.weights import Weights
 from compilediag_harness.wire import MAIN, SampledValue, StateRead, clip
 
-MAX_LEAVES = 64
-"""Values of one output."""
-
 MAX_VALUES = 64
 """Elements of one tensor that are written."""
 
@@ -52,10 +49,6 @@ class ValueSampler:
         self._torch = torch_module
         self._below = torch_api.get_torch_function_disabler()
         self._weights = Weights(torch_module)
-
-    def read(self, value: Any) -> tuple[tuple[SampledValue, ...], bool]:
-        """Sample the values in a value, and tell whether that is all of it."""
-        return self.read_leaves(iterate_leaves("", value), MAX_LEAVES, MAX_VALUES)
 
     def read_leaves(
         self, leaves: Iterable[tuple[str, Any]], most: int, size: int, budget: float = math.inf

@@ -1,7 +1,6 @@
 """Settings of a trial, set from outside: options of torch's configuration modules right after each
-is imported, arguments of `torch.compile`, its backend and a `FixedShape` around what it gives, a
-seed; and what is done to optimizers that the program makes. A program that sets one itself does so
-later."""
+is imported, arguments of `torch.compile`, its backend and a `FixedShape` around what it gives, and
+a seed. A program that sets one itself does so later."""
 
 from __future__ import annotations
 
@@ -9,7 +8,6 @@ import builtins
 import functools
 import inspect
 import sys
-import weakref
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
@@ -17,10 +15,9 @@ from compilediag_harness.base.post_import import PostImport
 from compilediag_harness.shapes.dims import ShapeUnusable
 from compilediag_harness.shapes.fixed_shape import FixedShape
 from compilediag_harness.shapes.padding import REPEAT
-from compilediag_harness.torch_internals.torch_names import Remover, call_beside, replace_attribute
+from compilediag_harness.torch_internals.torch_names import Remover, replace_attribute
 from compilediag_harness.trials.plan import Notes, is_place_of, list_places, list_wrapped_functions
 from compilediag_harness.wire import (
-    ObjectChange,
     PaddedFunction,
     SettingChange,
     TrialPlan,
@@ -187,40 +184,3 @@ def seed_generators(
     with notes.record_errors(describe_seed(seed)):
         set_seed(seed if most is None else seed % most)
         notes.record_change(describe_seed(seed))
-
-
-class PlannedObjects:
-    """The changes of a plan to optimizers that the program makes."""
-
-    def __init__(self, changes: Iterable[ObjectChange], torch: Any, notes: Notes) -> None:
-        self._torch, self._notes = torch, notes
-        chosen = tuple(changes)
-        self._numbers = [change for change in chosen if change.action == "tensor_hyperparameter"]
-        self._made: list[weakref.ref[Any]] = []
-        """Optimizers that have not been changed yet."""
-        for change in chosen:
-            if change not in self._numbers:
-                notes.record_change(change.label, f"{change.action} is not known")
-        self.uninstall: Remover = lambda: None
-        if self._numbers:
-            remover = call_beside(torch.optim.Optimizer, "__init__", after=self._remember_optimizer)
-            self.uninstall = remover or self.uninstall
-
-    def change_new_optimizers(self) -> None:
-        """Change the optimizers that were made by now; each once."""
-        while self._made:
-            optimizer = self._made.pop()()
-            if optimizer is None:
-                continue
-            for change in self._numbers:
-                with self._notes.record_errors(change.label):
-                    held = [group for group in optimizer.param_groups if change.name in group]
-                    for group in held:
-                        if not isinstance(group[change.name], self._torch.Tensor):
-                            group[change.name] = self._torch.tensor(group[change.name])
-                    if held:
-                        self._notes.record_change(change.label)
-
-    def _remember_optimizer(self, _made: None, optimizer: Any, *_args: Any, **_kwargs: Any) -> None:
-        # Not changed here: the rest of the class's own `__init__` comes after this.
-        self._made.append(weakref.ref(optimizer))

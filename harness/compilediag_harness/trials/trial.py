@@ -19,12 +19,11 @@ from compilediag_harness.trials.arguments import PlannedArguments
 from compilediag_harness.trials.lines import LineWatcher
 from compilediag_harness.trials.outputs import CallSeconds, FixedShapeCalls, OutputWatcher
 from compilediag_harness.trials.plan import Notes
-from compilediag_harness.trials.program_output import ProgramOutput
+from compilediag_harness.trials.program_output import ProgramOutput, WrittenFiles
 from compilediag_harness.trials.redirected_writes import RedirectedWrites
-from compilediag_harness.trials.settings import OVERRIDDEN, PlannedObjects, PlannedSettings
+from compilediag_harness.trials.settings import OVERRIDDEN, PlannedSettings
 from compilediag_harness.trials.sources import ReplacedSources
 from compilediag_harness.trials.varied_calls import vary_calls
-from compilediag_harness.trials.written_files import WrittenFiles
 from compilediag_harness.wire import RandomStateRead, RecordingPlan, TrialPlan, describe_stance
 
 
@@ -92,11 +91,10 @@ class ActiveTrial:
             self._undo.append(remover)
         if chosen.looks_at_calls:  # else no step would go unsampled
             arguments = PlannedArguments(chosen.arguments, files, notes)
-            objects = PlannedObjects(chosen.objects, torch, notes)
-            watcher = OutputWatcher(session, torch, chosen, arguments, self._settings, objects)
+            watcher = OutputWatcher(session, torch, chosen, arguments, self._settings)
             shapes = FixedShapeCalls(watcher, check=chosen.check_padding)
             self._outputs, recorder = watcher, watcher.recorder
-            self._undo += [objects.uninstall, watcher.uninstall, shapes.uninstall]
+            self._undo += [watcher.uninstall, shapes.uninstall]
             if watcher.keeper is not None:
                 self._undo.append(watcher.keeper.uninstall)
             if recorder is not None:
@@ -130,9 +128,8 @@ class ActiveTrial:
         for finish in self._last:
             finish(session)
         # A forked child, such as a data loader's worker, holds what its parent does.
-        keeps = self._plan.outputs or self._plan.recording is not None
         is_fork = os.getpid() != self._pid
-        if self._outputs is not None and keeps and not is_fork:
+        if self._outputs is not None and self._plan.recording is not None and not is_fork:
             self._outputs.finish()
             session.emit(RandomStateRead(session.now(), RandomStates.read(self._torch).digests))
 

@@ -11,7 +11,7 @@ from typing import Any
 from compilediag_harness.base.object_graph import get_class
 from compilediag_harness.torch_internals import torch_replay
 from compilediag_harness.trials.kept_calls import PLAIN, KeptCall, KeptCallable, is_tensor
-from compilediag_harness.wire import clip
+from compilediag_harness.wire import EAGER, IN_DOUBLE, OWN_BACKEND, clip
 
 MAX_OTHERS = 4
 """Other values that were seen, of one number."""
@@ -38,9 +38,20 @@ class Variation:
     """Position of a leaf that wants a gradient, which it did not."""
     own_backend: bool = False
     """Compiled by the program's backend."""
+    is_eager: bool = False
+    """Nothing is compiled."""
+    in_double: bool = False
+    """Floating arguments, parameters and buffers are of float64."""
 
 
 AS_IT_WAS = Variation("as it was")
+
+REPEATS = (
+    *[Variation(EAGER, is_eager=True)] * 2,
+    Variation(IN_DOUBLE, is_eager=True, in_double=True),
+    Variation(OWN_BACKEND, own_backend=True),
+)
+"""Of a plan that wants them alone."""
 
 _Dimensions = list[tuple[int, int]]
 """Positions of leaves, each with a dimension."""

@@ -14,7 +14,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -22,11 +22,11 @@ from compilediag_harness.base.object_graph import get_class
 from compilediag_harness.base.session import Session
 from compilediag_harness.shapes import trees
 from compilediag_harness.shapes.dims import repeat_rows
-from compilediag_harness.shapes.side_effects import SavedState, list_roots
+from compilediag_harness.shapes.side_effects import RandomStates, SavedState, list_roots
 from compilediag_harness.shapes.warming import compute_weighted_gradients
 from compilediag_harness.torch_internals import torch_compiles, torch_replay
 from compilediag_harness.trials import forked
-from compilediag_harness.trials.call_digest import CallDigester, DigestBatch
+from compilediag_harness.trials.call_digest import CallDigester, DigestBatch, PendingDigest
 from compilediag_harness.trials.forked import Send
 from compilediag_harness.trials.kept_calls import (
     PLAIN,
@@ -35,7 +35,7 @@ from compilediag_harness.trials.kept_calls import (
     KeptCallable,
     is_tensor,
 )
-from compilediag_harness.trials.variations import AS_IT_WAS, Variation, list_variations
+from compilediag_harness.trials.variations import AS_IT_WAS, REPEATS, Variation, list_variations
 from compilediag_harness.wire import (
     NO_TIME_LEFT,
     CallVaried,
@@ -203,9 +203,9 @@ class _Varier:
                     used_up = f"{used[0]} is an iterator, which a call uses up"
                     send(f"{kept.name} ({call.label}): {used_up}")
                 else:
-                    lists.append(
-                        [VariedCall(kept, call, its) for its in list_variations(kept, call)]
-                    )
+                    repeats = REPEATS if self._keeper.repeats else ()
+                    variations = repeats or list_variations(kept, call)
+                    lists.append([VariedCall(kept, call, its) for its in variations])
         rows = itertools.zip_longest(*lists)
         calls = [its for row in rows for its in row if its is not None]
         return sorted(calls, key=lambda its: its.variation.own_backend)
@@ -215,13 +215,8 @@ class _Varier:
         for module, training in call.training:
             module.training = training
         _seed(torch)
-        modes = call.modes
-        if variation.gradients is not None:
-            modes = modes._replace(gradients=variation.gradients)
-        forced = not variation.own_backend
-        backend = torch_replay.force_backend(torch, "eager") if forced else contextlib.nullcontext()
         before = torch_compiles.read_counter("stats", "unique_graphs") or 0
-        pending, names, raised = None, "", None
+        pending, structure, names, raised = None, "", "", None
         leaves = call.leaves if variation is AS_IT_WAS else ()
         given = [self._digester.begin(leaf) for leaf in leaves]  # before it is written to
         try:
@@ -229,16 +224,21 @@ class _Varier:
             # `held` keeps what is replaced alive: nothing new gets its id.
             held = _read_leaves(arguments)
             signed = {path: _sign_leaf(leaf) for path, leaf in held.items()}
-            with backend, torch_replay.enter_modes(torch, modes):
+            with self._enter(call, variation):
                 result = call.function(*arguments[0], **arguments[1])
-                names, gradients = self._compute_gradients(call, result, inputs)
-            now = _read_leaves(arguments)
-            written = {
-                path: now.get(path)
-                for path in (signed | now)
-                if path not in now or signed.get(path) != _sign_leaf(now[path])
-            }
-            pending = self._digester.begin((result, gradients, written))
+                if not self._keeper.repeats:
+                    names, gradients = self._compute_gradients(call, result, inputs)
+                    left: Any = result, gradients
+                else:
+                    names = f"; draws {RandomStates.read(torch).digests}"
+                    left = result, [its for module in call.modules for its in module.buffers()]
+                now = _read_leaves(arguments)
+                written = {
+                    path: now.get(path)
+                    for path in (signed | now)
+                    if path not in now or signed.get(path) != _sign_leaf(now[path])
+                }
+                structure, pending = self._begin_digest((*left, written))
         except KeyboardInterrupt:  # without a fork: it ends them all
             raise
         except BaseException as error:  # of the program; `SystemExit` too
@@ -251,7 +251,34 @@ class _Varier:
         if pending is None:
             return event
         digest = tuple(DigestBatch([pending]).read())
-        return replace(event, structure=f"{pending.structure}{names}", digest=digest)
+        return replace(event, structure=f"{structure}{names}", digest=digest)
+
+    @contextlib.contextmanager
+    def _enter(self, call: KeptCall, variation: Variation) -> Generator[None]:
+        """Enter the modes and the backend of a variation for a block."""
+        torch, modes = self._torch, call.modes
+        if variation.gradients is not None:
+            modes = modes._replace(gradients=variation.gradients)
+        with contextlib.ExitStack() as stack:
+            if variation.is_eager:
+                stack.enter_context(torch.compiler.set_stance("force_eager"))
+            elif not variation.own_backend:
+                stack.enter_context(torch_replay.force_backend(torch, "eager"))
+            if variation.in_double:
+                stack.enter_context(_hold_in_double(call.modules))
+            stack.enter_context(torch_replay.enter_modes(torch, modes))
+            yield
+
+    def _begin_digest(self, left: Any) -> tuple[str, PendingDigest]:
+        """Begin the digest of what a call left, in float64 where calls are repeated as they were:
+        one tolerance for all of them; and describe it as it is."""
+        pending = self._digester.begin(left)
+        if not self._keeper.repeats:
+            return pending.structure, pending
+        leaves = list[Any]()
+        trees.flatten(left, leaves)
+        doubles = [its.double() if _is_floating(its) else its for its in leaves]
+        return pending.structure, self._digester.begin(doubles)
 
     def _make_event(
         self, varied: VariedCall, *, raised: str | None, compiles: int = 0
@@ -259,13 +286,15 @@ class _Varier:
         """Make the event of a call of which nothing is known but what it raised."""
         kept, call, variation = varied
         kind = call.label, call.number, variation.label
-        return CallVaried(self._t, kept.place, *kind, "", (), raised, compiles)
+        return CallVaried(self._t, kept.place, *kind, "", (), raised, compiles, step=call.step)
 
     def _build_arguments(self, call: KeptCall, variation: Variation) -> tuple[list[Any], Any]:
         """Build the arguments of a call, and list those that want a gradient."""
         leaves, inputs = list[Any](), list[Any]()
         for index, kept in enumerate(call.leaves):
             value = variation.values.get(index, kept)
+            if variation.in_double and _is_floating(value):
+                value = value.detach().double().requires_grad_(value.requires_grad)
             if index in variation.sizes:
                 value = repeat_rows(self._torch, kept.detach(), variation.sizes[index])
                 value = value.requires_grad_(kept.requires_grad)
@@ -305,6 +334,24 @@ class _Varier:
 def _read_leaves(arguments: Any) -> dict[str, Any]:
     leaves: list[Any] = []
     return dict(zip(trees.list_paths(trees.flatten(arguments, leaves)), leaves, strict=True))
+
+
+def _is_floating(leaf: Any) -> bool:
+    return is_tensor(leaf) and leaf.is_floating_point()
+
+
+@contextlib.contextmanager
+def _hold_in_double(modules: Iterable[Any]) -> Generator[None]:
+    """Hold the floating parameters and buffers of modules in float64 for a block."""
+    tensors = (its for one in modules for its in (*one.parameters(), *one.buffers()))
+    held = [(its, its.data) for its in tensors if _is_floating(its)]
+    try:
+        for tensor, data in held:
+            tensor.data = data.double()
+        yield
+    finally:
+        for tensor, data in held:
+            tensor.data = data
 
 
 def _sign_leaf(leaf: Any) -> tuple[Any, Any]:

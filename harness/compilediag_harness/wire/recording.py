@@ -157,7 +157,13 @@ class CallVaried(Event):
     given: tuple[str, ...] = ()
     """Of a call as it was: the path of each argument, ": " and its structure."""
     given_digests: tuple[CallDigest, ...] = ()
+    step: int = 0
+    """The step in which the program made it."""
 
+
+EAGER, IN_DOUBLE, OWN_BACKEND = "eager", "eager, in float64", "own backend"
+"""Variations of calls that were made again as they were, alone (`RecordingPlan.repeats`): their
+results are read in float64, and none has gradients."""
 
 NO_TIME_LEFT = "for which no time was left"
 """In a sentence of what was left out: it begins with the number of calls."""

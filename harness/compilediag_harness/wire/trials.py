@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compilediag_harness.wire.event import Event, Location, StepEvent, event
+from compilediag_harness.wire.event import Event, Location, event
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +57,6 @@ class ArgumentChange:
     def label(self) -> str:
         dimension = "" if self.dimension is None else f", {self.dimension}"
         return f"{self.action}({self.argument}{dimension}) before {self.function.function}"
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectChange:
-    """Something done to objects that the program makes, once to each."""
-
-    action: str
-    """"tensor_hyperparameter": a number of each group of parameters of an optimizer is a tensor
-    when the first compiled call begins."""
-    name: str
-    """Of the hyperparameter."""
-
-    @property
-    def label(self) -> str:
-        return f"{self.name} of optimizers as a tensor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +134,8 @@ class RecordingPlan:
     hides_hash_seed: bool = False
     """Whether PYTHONHASHSEED is taken out of the environment that the program sees: it was set for
     the recording alone."""
+    repeats: bool = False
+    """Whether calls are made again as they were alone: eager twice, in float64, and compiled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,20 +166,14 @@ class TrialPlan:
     """A stance of `torch.compiler.set_stance` for the whole run: "force_eager" is the reference."""
     seed: int | None = None
     """For `random`, NumPy and torch, set once each when they are imported."""
-    outputs: bool = False
-    """Whether what sampled calls return is recorded."""
     backend: str | None = None
     """What compiles in place of the backend that the program passes: "eager"."""
-    objects: tuple[ObjectChange, ...] = ()
     padded: tuple[PaddedFunction, ...] = ()
     check_padding: bool = False
     """Whether each `FixedShape`, the program's own too, is checked for harm by padding, by the
     first call in each mode (gradients, training)."""
     call_seconds: bool = False
     """Whether calls of compiled callables are timed, one by one."""
-    shadow: bool = False
-    """Whether each sampled call is made eager beside it, on copies of what it is given, twice as it
-    is and once in float64."""
     absent: tuple[str, ...] = ()
     """Source files that this state of the program does not have: to be imported as if they were not
     there."""
@@ -202,15 +183,15 @@ class TrialPlan:
     @property
     def looks_at_calls(self) -> bool:
         """True if something is done at each call of a compiled callable: none may go unreported."""
-        changes = (self.arguments, self.objects, self.padded, self.settings)
-        watches = self.outputs or self.check_padding or self.recording is not None
+        changes = (self.arguments, self.padded, self.settings)
+        watches = self.check_padding or self.recording is not None
         return watches or any(changes)
 
     @property
     def labels(self) -> tuple[str, ...]:
         """Every change in words, as `TrialApplied` has it."""
         outside = (*self.settings, *self.compile_options, *self.arguments, *self.padded)
-        parts = (*outside, *self.objects, *self.sources)
+        parts = (*outside, *self.sources)
         stance = () if self.stance is None else (describe_stance(self.stance),)
         seed = () if self.seed is None else (describe_seed(self.seed),)
         return (*(part.label for part in parts), *stance, *seed)
@@ -261,18 +242,6 @@ class SampledValue:
     """Sum of all finite elements, each with a weight and a sign by its place, in float64."""
 
 
-@event
-class OutputsSampled(StepEvent):
-    """Values that one outermost call of a compiled function returned."""
-
-    function: Location
-    call: int
-    """Of this function in the process, 0 for the first."""
-    answers: tuple[SampledValue, ...]
-    complete: bool = True
-    """False when the output held more values than are recorded."""
-
-
 MAIN = "__main__"
 """Stands for the object in the record of what the names of the program's module hold."""
 
@@ -315,39 +284,3 @@ class CallsTimed(Event):
     """On the host, added up over the calls of the step; compiling is in them."""
     on_device: bool = False
     """A CUDA device was in use: a call may return before its work is done."""
-
-
-@dataclass(frozen=True, slots=True)
-class ComparedValue:
-    """A value of a compiled call that is not, bit for bit, what the same call gives eager. Of each
-    tuple there is one value, or none where that call has no such value."""
-
-    path: str
-    """As in `SampledValue`; "argument[0]": what the call left in an argument, "buffer ['mean']": in
-    a buffer of its module."""
-    compiled: tuple[SampledValue, ...]
-    eager: tuple[SampledValue, ...]
-    exact: tuple[SampledValue, ...] = ()
-    """In float64."""
-    stable: bool = True
-    """Two eager calls gave the same."""
-
-
-@event
-class CallShadowed(StepEvent):
-    """A sampled call of a compiled callable against the same call eager, on the same input."""
-
-    function: Location
-    call: int
-    """Of this function in the process, 0 for the first."""
-    compared: int
-    """Values that both have."""
-    differing: tuple[ComparedValue, ...] = ()
-    complete: bool = True
-    """False where the call has more values than are read."""
-    floating: bool = True
-    """Floating tensors are among what the call is given: its results may be rounded."""
-    drew_otherwise: bool = False
-    """Compiled it drew other random numbers than eager."""
-    problem: str | None = None
-    """Why it could not be made eager on copies."""
