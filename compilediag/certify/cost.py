@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from statistics import median
 
 from compilediag.certify.points import ExecutedState, JudgedPoint
-from compilediag.compare.gate.ab import MIN_ROUNDS
+from compilediag.compare.intervals import MIN_ROUNDS
 from compilediag.diagnosis.figures.caches import list_earlier_hits
 from compilediag.receipt.schema.compiles import ProofFigure
 from compilediag.rules.make_finding import format_count

@@ -16,7 +16,7 @@ from compilediag.commands.target import (
     target_command,
 )
 from compilediag.compare.against_eager import conclude, find_slower_than_eager, make_not_concluded
-from compilediag.compare.gate.ab import require_scipy
+from compilediag.compare.intervals import require_scipy
 from compilediag.errors import EXIT_INTERRUPTED, EXIT_USAGE, UsageError
 from compilediag.fixes.numbers import find_number_differences, format_difference
 from compilediag.receipt.assemble import extend_receipt
@@ -52,28 +52,10 @@ _ONE_RUN = (
 """RunOptions that change the runs that are compared, or make others."""
 
 
-@target_command(
-    "against-eager",
-    """\
-  compilediag measure against-eager train.py --lr 3e-4
-  compilediag measure against-eager --rounds 5 --budget 30m train.py
-""",
-)
-def command(options: RunOptions) -> int:
+def run_against_eager(options: RunOptions) -> int:
     """Run a program compiled and eager in turns: does compiling pay?
 
     The exit code is that of TARGET as it is, and 2 where that is 0 and nothing could be concluded.
-    """
-    return run_against_eager(options)
-
-
-def run_against_eager(options: RunOptions) -> int:
-    """Run TARGET compiled and eager, and say whether compiling pays.
-
-    The exit code is that of TARGET as it is; 2 where that is 0 and nothing could be concluded.
-
-    Raises:
-        UsageError: nothing was started.
     """
     _require_possible(options)
     pairs = options.rounds or PAIRS
@@ -121,6 +103,15 @@ def run_against_eager(options: RunOptions) -> int:
         return code or EXIT_INTERRUPTED
     nothing = payoff.verdict == "not_concluded" and (numbers is None or numbers.same is None)
     return code or (EXIT_USAGE if nothing else 0)
+
+
+command = target_command(
+    "against-eager",
+    """\
+  compilediag measure against-eager train.py --lr 3e-4
+  compilediag measure against-eager --rounds 5 --budget 30m train.py
+""",
+)(run_against_eager)
 
 
 def _make_program(options: RunOptions, folder: str) -> Program:

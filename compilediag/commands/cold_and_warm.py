@@ -17,26 +17,10 @@ _OTHER_RUNS = ("fix", "cadence_probe", "trace_writes", "depyf", "group", "keep_c
 """Options that make other runs, or change what is compiled."""
 
 
-@target_command(
-    "cold-and-warm",
-    """\
-  compilediag measure cold-and-warm train.py --lr 3e-4
-  compilediag measure cold-and-warm --yes train.py      in a script: no question
-""",
-)
-def command(options: RunOptions) -> int:
+def run_cold_and_warm(options: RunOptions) -> int:
     """Run a program twice: what does the second start compile?
 
     Both starts have the same caches, which are empty at first. The exit code is TARGET's.
-    """
-    return run_cold_and_warm(options)
-
-
-def run_cold_and_warm(options: RunOptions) -> int:
-    """Run TARGET twice with the same caches, and return the exit code.
-
-    Raises:
-        UsageError: nothing was started.
     """
     from compilediag.runs.supervised.run import run_twice
 
@@ -46,3 +30,12 @@ def run_cold_and_warm(options: RunOptions) -> int:
     confirm_reruns("cold-and-warm", options.target, "twice", yes=options.yes, quiet=options.quiet)
     announce = make_announcer(quiet=options.quiet)
     return finish(run_twice(options.target, read_option_files(options), announce), options)
+
+
+command = target_command(
+    "cold-and-warm",
+    """\
+  compilediag measure cold-and-warm train.py --lr 3e-4
+  compilediag measure cold-and-warm --yes train.py      in a script: no question
+""",
+)(run_cold_and_warm)

@@ -1,10 +1,9 @@
-"""`compilediag gate`: judges receipts by limits and a baseline, and two commands by their time."""
+"""`compilediag gate`: judges receipts by limits and a baseline."""
 
 from __future__ import annotations
 
 import os
 import shlex
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,16 +13,7 @@ import click
 
 from compilediag.commands.receipts import ConfigReceipt, format_suffix, load_receipt, shorten_path
 from compilediag.commands.subcommand import read_defaults, subcommand
-from compilediag.commands.terminal import get_render_options, write, write_stderr
-from compilediag.compare.gate.ab import (
-    MIN_ROUNDS,
-    ROUNDS,
-    SLOWER,
-    ClockComparison,
-    CommandRun,
-    compare_times,
-    require_scipy,
-)
+from compilediag.commands.terminal import get_render_options, write
 from compilediag.compare.gate.baseline import LOCK_NAME, Baseline, parse_lock
 from compilediag.compare.gate.baseline_file import find_lock, read_lock, write_lock
 from compilediag.compare.gate.inconclusive import CodeComparison, compare_code
@@ -87,14 +77,6 @@ class GateOptions:
         multiple=True,
     )
     as_json: bool = flag("--json", "Print the judgement as JSON; the same as --format json.")
-    ab: tuple[str, str] | None = option(
-        "--ab CMD_A CMD_B", "Measure two command lines in turn; fail if B is slower.", nargs=2
-    )
-    rounds: int | None = option(
-        "--rounds",
-        f"Pairs that --ab measures; default: {ROUNDS}.",
-        type=click.IntRange(min=MIN_ROUNDS),
-    )
 
     def refuse_contradictions(self) -> None:
         """Raise a UsageError where two options contradict each other."""
@@ -105,7 +87,6 @@ class GateOptions:
             "--own-code-only": self.own_code_only,
             "--format": self.formats,
             "--json": self.as_json,
-            "--ab": self.ab,
             "--base": self.base,
         }
         used = [name for name, value in judging.items() if value]
@@ -116,8 +97,6 @@ class GateOptions:
         given = [*([] if self.reason is None else [self.reason]), *(t for _, t in self.reasons)]
         if not all(text.strip() for text in given):
             raise UsageError("--reason is empty: explain why the new items are acceptable")
-        if self.rounds is not None and self.ab is None:
-            raise UsageError("--rounds goes with --ab")
 
 
 TOML_KEYS = {"gate": collect_toml_keys(GateOptions, "gate")}
@@ -126,8 +105,7 @@ TOML_KEYS = {"gate": collect_toml_keys(GateOptions, "gate")}
 
 def _read_gate_defaults(given: Given) -> Mapping[str, Any]:
     """Read what pyproject.toml says of judging receipts; nothing where none is judged."""
-    named = any(given[name] for name in ("receipts", "baseline", "limits", "require_proved_fix"))
-    if given["update"] or (given["ab"] and not named):
+    if given["update"]:
         return {}
     return read_defaults(Path.cwd(), TOML_KEYS).get("gate", {})
 
@@ -142,14 +120,13 @@ def _read_gate_defaults(given: Given) -> Mapping[str, Any]:
   compilediag gate                                           judge by compilediag.lock.json
   compilediag gate --format sarif=gate.sarif                 also write a file for CI
   compilediag gate --require-proved-fix                      every finding needs a proved change
-  compilediag gate --ab 'python old.py' 'python new.py'      is the second slower?
 """,
 )
 def command(options: GateOptions) -> int:
     """Judge receipts by limits and by a checked-in baseline.
 
     RECEIPT is a receipt file or the folder of a run; the default is the latest run. Several
-    receipts are several configurations. Counts are judged; seconds only by --ab or a limit such as
+    receipts are several configurations. Counts are judged; seconds only by a limit such as
     'compile_s>60'.
 
     The exit code is 0 if everything passes, 3 if something fails, and 2 if nothing can be judged:
@@ -160,12 +137,7 @@ def command(options: GateOptions) -> int:
         reason = (options.reason or "").strip() or None
         update_baseline(load_configs(options), find_baseline_path(options), reason, options.reasons)
         return EXIT_OK
-    codes: list[int] = []
-    judged = options.receipts or options.baseline or options.limits or options.require_proved_fix
-    if options.ab is None or judged:
-        codes += _judge(options)
-    if options.ab is not None:
-        codes.append(_measure(*options.ab, options))
+    codes = _judge(options)
     # A failure comes before what cannot be judged; neither is a pass.
     return next((code for code in (EXIT_GATE, EXIT_USAGE) if code in codes), EXIT_OK)
 
@@ -288,43 +260,6 @@ def _choose_next_command(judgements: Sequence[Judgement], configs: Sequence[Conf
     if better:
         return f"compilediag gate --update{better[0]}"
     return f"compilediag show{format_suffix(configs[0].where)}"
-
-
-def _measure(a: str, b: str, options: GateOptions) -> int:
-    """Measure two command lines in turns and return the exit code; a terminal shows each pair."""
-    from compilediag.commands.gate_output import parse_outputs
-    from compilediag.runs.tools.ab import measure  # needs what only Unix has
-
-    def write_pair(index: int, a: CommandRun, b: CommandRun) -> None:
-        write_stderr(f"  pair {index}: A {a.wall_s:.3f} s, B {b.wall_s:.3f} s\n")
-
-    require_scipy()
-    rounds = options.rounds or ROUNDS
-    comparisons = compare_times(*measure(a, b, rounds, write_pair if sys.stderr.isatty() else None))
-    for_people = parse_outputs(options.formats).for_people
-    (write if for_people else write_stderr)(render_comparisons(a, b, rounds, comparisons))
-    if not comparisons:
-        return EXIT_USAGE
-    return EXIT_GATE if any(comparison.slower for comparison in comparisons) else EXIT_OK
-
-
-def render_comparisons(a: str, b: str, pairs: int, comparisons: tuple[ClockComparison, ...]) -> str:
-    """Render what was measured as text."""
-    screen = get_render_options()
-    slower = [comparison for comparison in comparisons if comparison.slower]
-    words = f"B is slower ({' and '.join(comparison.clock for comparison in slower)} time)"
-    verdict = words if slower else "B is not slower" if comparisons else "too short to be measured"
-    sign = screen.get_sign("bad" if slower else "good" if comparisons else "blind")
-    lines = [f"{sign} {verdict}{screen.dot}{pairs} pairs, interleaved"]
-    lines += [f"  A: {screen.clean(a)}", f"  B: {screen.clean(b)}"]
-    lines += [
-        f"  {comparison.clock:<4} A {comparison.a_s:.3f} s, B {comparison.b_s:.3f} s: "
-        f"{comparison.change:+.1%} [{comparison.low:+.1%}, {comparison.high:+.1%}]; "
-        f"a slowdown of {comparison.smallest:.1%} would have been found four times in five"
-        for comparison in comparisons
-    ]
-    lines.append(f"  slower is said where the lower bound is above {SLOWER:+.0%}")
-    return "\n".join(lines) + "\n"
 
 
 # --- --update ------------------------------------------------------------------------------------

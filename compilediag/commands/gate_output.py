@@ -30,11 +30,6 @@ class GateOutputs:
     shown: tuple[str, ...]
     files: tuple[tuple[str, str], ...]
 
-    @property
-    def for_people(self) -> bool:
-        """People read stdout, so that more can be printed there."""
-        return set(self.shown) <= set(_FOR_PEOPLE)
-
 
 def parse_outputs(formats: Sequence[str]) -> GateOutputs:
     """Parse `--format NAME[=FILE]`; without any on stdout it is the terminal's, and in GitHub's

@@ -2,7 +2,7 @@
 callables, and the findings of what does not.
 
 Both runs of a pair do the same work step by step, so that steps of one number are compared. The
-interval is that of `gate --ab`, over stretches of steps of every pair. Stretches of one process
+interval is that of `intervals.py`, over stretches of steps of every pair. Stretches of one process
 have more in common than two processes: so it is never narrower than that of the pairs themselves.
 No step in which something compiles is steady, nor the one after it, which runs the new code for the
 first time; nor is the first step, nor one that only the end of the process ended.
@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from compilediag.compare.gate.ab import LEVEL, SLOWER, compute_intervals, require_scipy
+from compilediag.compare.intervals import LEVEL, SLOWER, compute_intervals, require_scipy
 from compilediag.diagnosis.findings import Finding
 from compilediag.receipt.schema.comparisons import (
     AgainstEagerSection,
@@ -98,8 +98,7 @@ def build_arm(timeline: Timeline, *, whole: bool = True) -> Arm:
 
 MIN_STEPS = 4  #: Steady steps of a pair below which nothing is compared, as in the cadence probe.
 STRETCHES = 15
-"""Parts of a pair's steps, as many as `gate --ab` has pairs: where a busy machine spoils a few of
-them, the median and its interval stay."""
+"""Parts of a pair's steps: where a busy machine spoils a few, the median and its interval stay."""
 
 ALONE = 2.5
 """A single pair shows nothing about chance: a busy machine may make one of two equal runs take more
@@ -241,7 +240,7 @@ def _measure(rows: Sequence[_PairWork]) -> _Measurement:
     logs = [[math.log(eager / compiled) for compiled, eager in parts] for parts in by_pair]
     gains = [[eager - compiled for compiled, eager in parts] for parts in by_pair]
     every = [part for parts in by_pair for part in parts]
-    low, high, _ = compute_intervals([[*chain.from_iterable(logs)], [*chain.from_iterable(gains)]])
+    low, high = compute_intervals([[*chain.from_iterable(logs)], [*chain.from_iterable(gains)]])
     log, gain_s = _widen_interval(low[0], high[0], logs), _widen_interval(low[1], high[1], gains)
     times = EagerRatio(middle=math.exp(log.middle), low=math.exp(log.low), high=math.exp(log.high))
     compiled_s = median(compiled for compiled, _ in every)

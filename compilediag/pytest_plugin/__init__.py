@@ -26,7 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--compilediag-report",
         metavar="DIR",
-        help="write a receipt of every watched test into DIR, and one page of them all",
+        help="write a receipt of every watched test into DIR, and a page of them all",
     )
     group.addoption(
         "--compilediag-update",

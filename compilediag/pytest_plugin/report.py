@@ -1,5 +1,5 @@
 """The report of a session: a receipt of each test as a file whose name is safe whatever the test is
-called, one page of them all, and a line for each test in the terminal summary."""
+called, a page of them all, and a line for each test in the terminal summary."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from compilediag.errors import CompilediagError, OutputUnwritable
 from compilediag.pytest_plugin.configurations import UPDATE, get_update_messages
 from compilediag.pytest_plugin.judge import describe_count
 from compilediag.pytest_plugin.marks import COUNTED, COUNTS
-from compilediag.pytest_plugin.settings import get_report_folder
+from compilediag.pytest_plugin.settings import read_settings
 from compilediag.views.format import pluralize
 from compilediag.views.text import clean
 
@@ -49,31 +49,31 @@ def write_test_receipt(run: WatchResult, nodeid: str, folder: Path) -> Path:
     return run.save(folder / make_file_name(nodeid))
 
 
-PAGE = "index.html"
-
-
-def write_session_page(judged: Mapping[str, str], folder: Path) -> Path:
-    """Write a page of the receipts that tests of this session have left in the folder. `judged`:
-    the id of each watched test with "failed" or "passed", or "" where nothing judged it.
+def write_session_page(failed: Mapping[str, bool], folder: Path) -> Path:
+    """Write a page of the receipts that tests of this session have left in the folder, and the page
+    of each that compiled or failed. `failed`: by the id of each watched test.
 
     Raises:
-        CompilediagError: a receipt cannot be read, or the page cannot be written.
+        CompilediagError: a receipt cannot be read, or a page cannot be written.
     """
     from compilediag.receipt.file import read_receipt
-    from compilediag.runs.offline.html_file import load_assets, write_page
+    from compilediag.runs.offline.html_file import load_assets, write_page, write_report
     from compilediag.views.html.page import render_overview
-    from compilediag.views.html.report import build_session_page
+    from compilediag.views.html.report import WatchedTest, build_session_page
     from compilediag.views.style import RenderOptions
 
-    files = ((nodeid, folder / make_file_name(nodeid)) for nodeid in judged)
-    there = {nodeid: file for nodeid, file in files if file.is_file()}
-    overview = build_session_page(
-        {nodeid: read_receipt(file) for nodeid, file in there.items()},
-        {nodeid: f" {shlex.quote(str(file))}" for nodeid, file in there.items()},
-        {nodeid: result for nodeid, result in judged.items() if result},
-        RenderOptions(root=str(Path.cwd())),
-    )
-    page = folder / PAGE
+    root, tests = str(Path.cwd()), list[WatchedTest]()
+    for nodeid, is_failed in failed.items():
+        file = folder / make_file_name(nodeid)
+        if not file.is_file():
+            continue
+        receipt, page, path = read_receipt(file), file.with_suffix(".html"), str(file)
+        own = page.name if receipt.compile.frames or is_failed else ""
+        if own:
+            write_report(receipt, path, str(page), root=root, suffix=f" {shlex.quote(path)}")
+        tests.append(WatchedTest(nodeid, receipt, is_failed, own))
+    page = folder / "index.html"
+    overview = build_session_page(tests, RenderOptions(root=root))
     write_page(str(page), render_overview(overview, load_assets()))
     return page
 
@@ -107,15 +107,12 @@ def write_summary(terminal: Any, reports: Sequence[Any]) -> None:
         terminal.line(f"{better} {word} better than the baseline: {UPDATE} keeps that")
     for text in get_update_messages(terminal.config):
         terminal.line(clean(text, limit=1000))
-    folder = get_report_folder(terminal.config)
+    folder = read_settings(terminal.config).report
     if folder is not None and watched:
+        red = {report.nodeid for report in reports if report.failed}
         try:
-            judged = {
-                nodeid: str(properties.get("compilediag.judged", ""))
-                for nodeid, properties in watched.items()
-            }
-            page = write_session_page(judged, folder)
-            text = f"wrote {page}: the receipts of all tests on one page"
+            page = write_session_page({nodeid: nodeid in red for nodeid in watched}, folder)
+            text = f"wrote {page}: all tests on one page"
         except CompilediagError as error:
             text = f"no page of the receipts: {error}"
         terminal.line(clean(text, limit=1000))

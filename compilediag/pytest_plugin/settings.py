@@ -19,7 +19,7 @@ class SessionSettings:
     """Settings of every test of a session."""
 
     report: Path | None
-    """Folder of the receipts; None where none are written."""
+    """Folder of the receipts, relative to where pytest was started; None where none are written."""
     baseline: Path
     """File of the baseline."""
     limits: tuple[Limit, ...]
@@ -39,19 +39,14 @@ def read_settings(config: pytest.Config) -> SessionSettings:
         limits = parse_limits(fail_on) if fail_on else ()
     except UsageError as error:
         raise pytest.UsageError(f"compilediag_fail_on: {error}") from None
+    report = config.getoption("compilediag_report") or config.getini("compilediag_report")
     return SessionSettings(
-        report=get_report_folder(config),
+        report=config.invocation_params.dir / str(report) if report else None,
         baseline=get_baseline_path(config),
         limits=limits,
         update=bool(config.getoption("compilediag_update")),
         strict=bool(config.getini("compilediag_strict_improvement")),
     )
-
-
-def get_report_folder(config: pytest.Config) -> Path | None:
-    """Get the folder of receipts, relative to where pytest was started; None: none are written."""
-    report = config.getoption("compilediag_report") or config.getini("compilediag_report")
-    return config.invocation_params.dir / str(report) if report else None
 
 
 def get_baseline_path(config: pytest.Config) -> Path:

@@ -1,4 +1,4 @@
-"""Documents: sections of sentences, tables, lists and cards that a view makes of a record.
+"""Documents: sections of sentences, tables and lists that a view makes of a record.
 
 A view is written once, from a record to sections of blocks; `terminal.py`, `markdown.py` and
 `html/` draw them. Texts of the target are made safe for a screen (`RenderOptions.text`) when they
@@ -9,15 +9,13 @@ Invariant: the templates in `html/assets/` read fields of these types by their n
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from typing import Literal
 
 from msgspec import Struct
 
 from compilediag.views.format import compute_log_share
 
-HEATS = 8
-"""Shades of a heat map, 0 being none."""
 LINE_CHARS = 4096
 """Of a line to be copied, which is of no use when it is cut."""
 LINE_BREAK = "\n"
@@ -82,8 +80,6 @@ class Table(Struct, frozen=True):
     """Sentences below the table."""
     bars: Sequence[float] = ()
     """A number of each row, drawn as a bar in a column of its own."""
-    heat: Mapping[str, Sequence[float | None]] = {}
-    """The numbers of a column, which are shaded by how far they are above the least of them."""
     shrink: str = ""
     """The column that is cut where the table is wider than the terminal."""
     keep_start: bool = False
@@ -92,24 +88,14 @@ class Table(Struct, frozen=True):
     """Names of the columns that a narrow terminal has no room for."""
     limit: int | None = None
     """Rows to draw on a terminal; a last line counts the others."""
+    links: Sequence[str] = ()
+    """On a page: an address for the first cell of each row, empty for none; all rows are drawn."""
 
     @property
     def shares(self) -> list[float]:
         """The bars, 0 to 1."""
         most = max(self.bars, default=0.0)
         return [max(0.0, bar) / most for bar in self.bars] if most > 0 else []
-
-    @property
-    def shades(self) -> list[tuple[int, ...]]:
-        """The shade of each cell, 0 to `HEATS`."""
-        columns: list[list[int]] = []
-        for name in self.head if self.heat else ():
-            values = self.heat.get(name, [None] * len(self.rows))
-            known = [value for value in values if value is not None]
-            low, high = min(known, default=0.0), max(known, default=0.0)
-            width = high - low or 1.0
-            columns.append([0 if v is None else round(HEATS * (v - low) / width) for v in values])
-        return list(zip(*columns, strict=True))
 
 
 class LineChart(Struct, frozen=True):
@@ -133,27 +119,6 @@ class LineChart(Struct, frozen=True):
             f"{index * step:.1f},{(1 - share) * (self.height - 2) + 1:.1f}"
             for index, share in enumerate(shares)
         )
-
-
-class Share(Struct, frozen=True):
-    """A part of a whole: `start` and `width` are percents of the bar that it is drawn in."""
-
-    name: str
-    text: str
-    start: float
-    width: float
-
-
-def compute_shares(parts: Sequence[tuple[str, str, float]]) -> tuple[Share, ...]:
-    """Lay parts (name, text, size in any unit) side by side, as percents of their sum."""
-    whole = sum(max(0.0, size) for _, _, size in parts)
-    shares: list[Share] = []
-    start = 0.0
-    for name, text, size in parts:
-        width = round(100 * max(0.0, size) / whole, 2) if whole else 0.0
-        shares.append(Share(name, text, round(start, 2), width))
-        start += width
-    return tuple(shares)
 
 
 class SourceLine(Struct, frozen=True):
@@ -188,7 +153,6 @@ class Card(Struct, frozen=True):
     number: int
     rule: str
     severity: str
-    title: str
     variable: str
     before: str | None
     after: str | None
@@ -225,14 +189,6 @@ class Card(Struct, frozen=True):
     """The line that changes the value, where it is another one."""
     relation: str = ""
     """Which findings follow from it, or which one it follows from."""
-    anchor: str = ""
-    """The id of its place on a page."""
-    more: str = ""
-    """The command that says more."""
-    editor: str = ""
-    """The address that opens `line` in an editor; empty where no whole path is known."""
-    page: str = ""
-    """The address of the rule's page; empty where none is published."""
 
     @property
     def places(self) -> list[str]:
@@ -248,7 +204,7 @@ class Card(Struct, frozen=True):
         return (*named, *([": ", Code(self.history)] if self.history else []))
 
 
-Block = Paragraph | Listing | Preformatted | Table | Card
+Block = Paragraph | Listing | Preformatted | Table
 
 
 class Section(Struct, frozen=True):
@@ -259,8 +215,6 @@ class Section(Struct, frozen=True):
     """Its name among the links at the top."""
     title: str
     blocks: Sequence[Block] = ()
-    shares: Sequence[Share] = ()
-    """Drawn as one bar."""
     pictures: Sequence[LineChart] = ()
 
 

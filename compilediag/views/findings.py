@@ -29,7 +29,7 @@ from compilediag.views.place import (
     format_line,
     list_library_parts,
 )
-from compilediag.views.sentence import describe_finding, format_history, get_title
+from compilediag.views.sentence import describe_finding, format_history
 from compilediag.views.style import RenderOptions
 
 VALUE_CHARS = 120
@@ -64,7 +64,6 @@ def build_card(
         number=number,
         rule=clean(finding.rule, 8),
         severity=finding.severity if finding.severity in _SEVERITIES else "info",
-        title=clean(get_title(finding)),
         variable=clean(finding.variable),
         before=None if changed is None else clean(changed[0]) or '""',
         after=None if changed is None else clean(changed[1]) or '""',

@@ -19,7 +19,6 @@ from compilediag.views.document import (
     Listing,
     Overview,
     Paragraph,
-    Preformatted,
     Table,
     Text,
 )
@@ -55,10 +54,8 @@ def _render_block(block: Block) -> Iterable[str]:
     elif isinstance(block, Table):
         yield from [f"**{block.title}**", ""] if block.title else []
         yield from render_table(block)
-    elif isinstance(block, Preformatted):
-        yield from wrap_in_fence("\n".join(block.lines), "text")
     else:
-        yield render_text(block.what)
+        yield from wrap_in_fence("\n".join(block.lines), "text")
     notes = block.notes if isinstance(block, Paragraph | Table) else ()
     yield from (line for note in notes for line in ("", escape_prose(note)))
 

@@ -11,7 +11,6 @@ from compilediag.receipt.schema.compiles import (
     FindingRecord,
     FrameDetail,
     GraphBreak,
-    Place,
     UserCallRecord,
 )
 from compilediag.receipt.schema.record import FrameName
@@ -59,13 +58,8 @@ def list_library_parts(finding: FindingRecord, options: RenderOptions) -> list[s
     owner = [_NOT_YOURS[finding.ownership]] if finding.ownership in _NOT_YOURS else []
     if find_leading_call(finding) is None:
         return [*owner, describe_no_call(finding, options)]
-    return [format_place(finding, location, options), *owner]
-
-
-def format_place(finding: FindingRecord, location: Place, options: RenderOptions) -> str:
-    """Format the finding's own place; of a library or torch by the package's path."""
-    file = normalize_file(location.file) if is_foreign_record(finding) else location.file
-    return format_line(file, location.line, location.function, options)
+    file = normalize_file(location.file)  # by the package's path
+    return [format_line(file, location.line, location.function, options), *owner]
 
 
 def format_frame(event: CompileEvent, options: RenderOptions) -> str:

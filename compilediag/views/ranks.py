@@ -9,15 +9,6 @@ from compilediag.views.format import NOT_MEASURED, pluralize
 from compilediag.views.style import RenderOptions
 
 HEAD = ("rank", "compiles", "recompiles", "breaks", "ran eager", "compile", "cache hits", "step")
-_HEAT = {
-    "compiles": "compiles",
-    "recompiles": "recompiles",
-    "breaks": "graph_breaks",
-    "ran eager": "eager_fallbacks",
-    "compile": "compile_s",
-    "step": "step_median_s",
-}
-"""Columns that are shaded, with the figure of a rank that they show."""
 MAX_ROWS = 64
 MAX_RUNS = 12
 """Of consecutive ranks in one sentence."""
@@ -32,7 +23,7 @@ _ASPECTS = {
 
 
 def show_ranks(receipt: Receipt, options: RenderOptions) -> list[Block]:
-    """Build the table of ranks, shaded by what they cost, then what diverges, then stragglers."""
+    """Build the table of ranks, then what diverges, then stragglers."""
     section = receipt.ranks
     if section is None:
         return [Paragraph("this run has no ranks to compare: fewer than two were seen")]
@@ -63,7 +54,6 @@ def show_ranks(receipt: Receipt, options: RenderOptions) -> list[Block]:
             cells,
             right=HEAD,
             notes=(f"… {hidden} more ranks: compilediag show --json",) if hidden > 0 else (),
-            heat={name: [getattr(row, field) for row in rows] for name, field in _HEAT.items()},
         ),
     ]
     blocks += [Preformatted(_render_divergence(diff, options)) for diff in section.divergences]

@@ -16,7 +16,6 @@ from compilediag.views.document import (
     Listing,
     Overview,
     Paragraph,
-    Preformatted,
     Section,
     Table,
     Text,
@@ -96,19 +95,8 @@ def render_issue(
     Paths below `root` are shown relative to it."""
     options = RenderOptions(width=WIDTH, root=root)
     head = render_overview(summarize(receipt, options, findings=False))
-    machine = receipt.environment
-    gpus = [str(gpu) for gpu in machine.gpus or ()]
-    gpus += [f"CUDA {machine.cuda}"] if machine.cuda else []
-    rows = (
-        ("command", " ".join(receipt.header.run.argv_redacted)),
-        ("torch", " ".join(filter(None, (machine.torch, machine.torch_git)))),
-        ("Python, system", ", ".join(filter(None, (machine.python, machine.os)))),
-        ("GPU", ", ".join(gpus) or "none"),
-        ("Triton", machine.triton),
-        ("settings", " ".join(f"{name}={value}" for name, value in machine.compile_flags.items())),
-        ("compilediag", receipt.header.producer.version),
-    )
-    environment = Table(("", ""), [(name, Code(text)) for name, text in rows if text])
+    rows = [(name, Code(text)) for name, text in list_environment(receipt) if text]
+    environment = Table(("", ""), rows)
     text = "\n".join([head, *render_table(environment)]) + "\n"
     left_out = 0
     for number in numbers:
@@ -127,6 +115,22 @@ def render_issue(
     if left_out:
         text += f"\n{left_out} more are left out: `compilediag explain N --issue` has finding N.\n"
     return text
+
+
+def list_environment(receipt: Receipt) -> list[tuple[str, str | None]]:
+    """List the command line, and the versions and settings that it ran under."""
+    machine = receipt.environment
+    gpus = [str(gpu) for gpu in machine.gpus or ()]
+    gpus += [f"CUDA {machine.cuda}"] if machine.cuda else []
+    return [
+        ("command", " ".join(receipt.header.run.argv_redacted)),
+        ("torch", " ".join(filter(None, (machine.torch, machine.torch_git)))),
+        ("Python, system", ", ".join(filter(None, (machine.python, machine.os)))),
+        ("GPU", ", ".join(gpus) or "none"),
+        ("Triton", machine.triton),
+        ("settings", " ".join(f"{name}={value}" for name, value in machine.compile_flags.items())),
+        ("compilediag", receipt.header.producer.version),
+    ]
 
 
 def _fold(title: str, text: str, language: str) -> list[str]:
@@ -187,9 +191,7 @@ def _render_block(block: Block) -> str:
         body = "".join(f"<tr>{row}</tr>" for row in rows)
         notes = "".join(f"<p>{escape(note)}</p>" for note in block.notes)
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
-    if isinstance(block, Preformatted):
-        return f"<pre>{escape(LINE_BREAK.join(block.lines))}</pre>"
-    return f"<p>{_render_text(block.what)}</p>"
+    return f"<pre>{escape(LINE_BREAK.join(block.lines))}</pre>"
 
 
 def _render_text(text: Text) -> str:

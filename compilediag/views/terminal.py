@@ -11,7 +11,6 @@ from compilediag.views.document import (
     Listing,
     Overview,
     Paragraph,
-    Preformatted,
     Table,
     Text,
 )
@@ -63,7 +62,7 @@ def _render_block(block: Block, options: RenderOptions) -> list[str]:
     if isinstance(block, Table):
         title = options.wrap(block.title, "", "  ") if block.title else []
         return [*title, *render_table(block, options), *_wrap_notes(block.notes, options)]
-    return list(block.lines) if isinstance(block, Preformatted) else render_card(block, options)
+    return list(block.lines)
 
 
 def join_parts(text: Text) -> str:

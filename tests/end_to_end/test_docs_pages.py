@@ -1,8 +1,6 @@
 """The tutorial and the how-to guides show what happens: files written, commands run, in order."""
 
-import sys
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -40,18 +38,15 @@ def test_pages_are_found() -> None:
 def test_every_command_prints_what_the_page_shows(page: Path, tmp_path: Path) -> None:
     """From the top of the page to its end, in one folder."""
     variables = {**environment(), "COLUMNS": COLUMNS.get(page.stem, "100")}
-    # Of a fork, `--ab` would not see the CPU seconds.
-    started = {**variables, "PATH": f"{sys.prefix}/bin:{variables['PATH']}"}
     wrong: list[str] = []
     ran = 0
     for block in blocks(page.read_text(encoding="utf-8")):
         if block.language == "python" and block.name:
             (tmp_path / block.name).write_text(block.text, encoding="utf-8")
-        if block.language != "console" or ("--ab" in block.text and find_spec("scipy") is None):
+        if block.language != "console":
             continue
         for shown in commands(block):
-            place = started if "--ab" in shown.command else variables
-            printed = run(shown.command, tmp_path, place)
+            printed = run(shown.command, tmp_path, variables)
             ran += 1
             if not agrees(shown.output, printed):
                 wrong.append(f"$ {shown.command}\n{printed}--- shown\n{shown.output}")

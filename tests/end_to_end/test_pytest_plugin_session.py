@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -39,12 +40,15 @@ def test_every_test_is_shown_and_recorded(pytester: pytest.Pytester) -> None:
         ]
     )
     folder = pytester.path / "out"
-    page = (folder / "index.html").read_text("utf-8")
-    assert "<h1>4 watched tests, " in page
-    assert "test_user.py::test_plain" in page
     receipts = {path.name: json.loads(path.read_text("utf-8")) for path in folder.glob("*.json")}
     assert len(receipts) == 4
-    assert len(list(folder.iterdir())) == 5
+    page = (folder / "index.html").read_text("utf-8")
+    assert "<h1>4 watched tests, 2 failed, " in page
+    own = {path.name for path in folder.glob("*.html")} - {"index.html"}
+    assert len(own) == 3, "none of the test that compiled nothing"
+    assert own == set(re.findall(r'href="([^"#]+)"', page))
+    assert page.index("test_name") < page.index("test_plain")
+    assert len(list(folder.iterdir())) == 8
     lanes = {receipt["header"]["lane"]["name"] for receipt in receipts.values()}
     assert "test_user.py::test_plain" in lanes
     plain = receipts[make_file_name("test_user.py::test_plain")]

@@ -13,7 +13,7 @@ from built_receipt import built, compiled, ended, started, torch_seen
 from compilediag.certify.points import ExecutedState
 from compilediag.cli import main
 from compilediag.commands import against_eager as command
-from compilediag.compare.gate import ab
+from compilediag.compare import intervals
 from compilediag.errors import UsageError
 from compilediag.receipt.file import read_receipt
 from compilediag.receipt.schema.comparisons import AgainstEagerSection
@@ -211,9 +211,9 @@ def test_scipy_is_missed_before_anything_runs(monkeypatch: pytest.MonkeyPatch, c
     def missing(name: str) -> Any:
         raise ImportError(name)
 
-    monkeypatch.setattr(ab, "import_module", missing)
+    monkeypatch.setattr(intervals, "import_module", missing)
     with pytest.raises(UsageError, match="measure against-eager"):
-        ab.require_scipy()
+        intervals.require_scipy()
     assert main(["run", "--against-eager", "--yes", "train.py"]) == 2
     assert "pip install 'compilediag[stats]'" in capsys.readouterr().err
 

@@ -167,7 +167,6 @@ def test_a_failure_comes_before_what_cannot_be_judged() -> None:
         (("r.json", "--update", "--fail-on", "frames>1"), "leave out --fail-on"),
         (("r.json", "--update", "--require-proved-fix"), "leave out --require-proved-fix"),
         (("r.json", "--reason-for", "n", "x"), "--reason goes with --update"),
-        (("r.json", "--rounds", "9"), "--rounds goes with --ab"),
         (("r.json", "--fail-on", "recompile>0"), "did you mean 'recompiles'"),
     ],
 )

@@ -15,23 +15,33 @@ from compilediag import cli
 from compilediag.compare.diff import compare
 from compilediag.receipt.schema.compiles import ProofFigure, ProofPoint, ProofRecord
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.running import GoodputSection
 from compilediag.runs.offline.html_file import load_assets
 from compilediag.timeline.invocations import Step
 from compilediag.views.diff import show_comparison
-from compilediag.views.document import LineChart, Table, compute_shares
+from compilediag.views.document import LineChart, Table
 from compilediag.views.html.page import render_overview
-from compilediag.views.html.report import ReportSources, build_session_page, render_report
-from compilediag.views.html.step_series import MAX_POINTS, StepSeries, build_step_series
+from compilediag.views.html.report import (
+    MAX_POINTS,
+    ReportSources,
+    StepSeries,
+    WatchedTest,
+    build_session_page,
+    build_step_series,
+    render_report,
+)
 from compilediag.views.style import RenderOptions
 
 MAX_BYTES = 500_000
+PLAIN = RenderOptions()
 NO_END = {"meta", "link", "input", "br", "img"}
 
 
 def page(found: Receipt, series: StepSeries | None = None) -> str:
     """The report with all that it can show."""
     raw = json.dumps(msgspec.to_builtins(found), indent=1)
-    sources = ReportSources(series or StepSeries(), raw)
+    lines = {1: "vscode://file/a%3Cb%22.py:3"}
+    sources = ReportSources(series or StepSeries(), raw, "tlparse/index.html", lines)
     return render_report(found, sources, load_assets(), suffix=" run")
 
 
@@ -94,7 +104,8 @@ def test_a_page_fetches_nothing_and_runs_only_ours(name: str) -> None:
     for tag, attrs in found.tags:
         assert tag not in {"img", "iframe", "object", "embed", "link", "form", "base"}
         assert not [key for key in attrs if key.startswith("on") or key in ("src", "style")]
-        assert re.match(r"#|vscode://file/[^?#]+:\d+\Z", attrs.get("href") or "#")
+        known = r"#|vscode://file/[^?#]+:\d+\Z|tlparse/index\.html(#%5B\d+/\d+(_\d+)?%5D)?\Z"
+        assert re.match(known, attrs.get("href") or "#")
     assert len(found.ids) == len(set(found.ids))
     links = {attrs.get("href") or "" for _, attrs in found.tags}
     targets = {link for link in links if link.startswith("#")}
@@ -132,10 +143,11 @@ def test_a_long_run_is_thinned_out_and_keeps_its_longest_steps() -> None:
     long = {4321, 50_000, 99_999}
     steps = [step(number, 1.0 if number in long else 0.01) for number in range(100_000)]
     series = build_step_series(steps, stored("findings"))
-    assert len(series.numbers) <= MAX_POINTS
+    drawn = series.columns
+    assert len(drawn["steps"]) <= MAX_POINTS
     assert series.steps == 100_000
-    assert {*series.median_ms, *series.shortest_ms} == {10.0}
-    assert {n for n, ms in zip(series.numbers, series.wall_ms, strict=True) if ms == 1000} == long
+    assert {*drawn["median"], *drawn["shortest"]} == {10.0}
+    assert {n for n, ms in zip(drawn["steps"], drawn["wall"], strict=True) if ms == 1000} == long
     text = page(stored("findings"), series)
     assert len(text.encode()) < MAX_BYTES
     assert "100,000 steps; a point stands for 50: their median, and the band" in text
@@ -181,35 +193,53 @@ def test_a_proof_is_shown_with_its_points() -> None:
     assert "Tried, but not valid for this run" in text  # code and torch of the proof are missing
 
 
-def test_pages_of_comparisons_and_sessions() -> None:
-    """The same house: they parse, and fetch nothing."""
+def test_a_page_of_a_comparison() -> None:
+    """The same house: it parses, and fetches nothing."""
     before, after = stored("findings"), stored("many")
     text = render_overview(show_comparison(compare(before, after), RenderOptions()), load_assets())
     assert len(Parsed(text).raw["script"]) == 2
     assert "recompiles" in text
-    tests = {"test_a": before, "test_<b>": stored("clean"), "test_c": stored("breaks")}
-    judged = {"test_c": "failed", "test_a": "passed"}
-    session = build_session_page(tests, {"test_a": " a.json"}, judged, RenderOptions())
+
+
+def test_the_first_screen_has_verdict_seconds_and_findings() -> None:
+    """In this order, above the steps; each row of the table leads to its card, each card to the
+    editor and to what tlparse has of the compile."""
+    goodput = GoodputSection(wall_s=10.0, goodput_s=6.0, badput_s={"compile": 4.0}, fraction=0.6)
+    text = page(msgspec.structs.replace(stored("findings"), goodput=goodput))
+    order = ('class="verdict', 'class="shares"', "<caption>Findings, ", 'id="steps"')
+    places = [text.index(part) for part in (*order, '<article class="card', "About this run</h2>")]
+    assert places == sorted(places)
+    assert "steps 6.0 s (60 %)" in text
+    assert 'x="60.0" width="40.0"' in text
+    assert '<a href="#finding-1">1</a>' in text
+    assert '<a href="vscode://file/a%3Cb%22.py:3">open in the editor</a>' in text
+    assert '<a href="tlparse/index.html#%5B0/1%5D">graph and guards of the compile</a>' in text
+
+
+def test_the_page_of_a_session() -> None:
+    """A row for each test, the worst first, with a link to its own page."""
+    names = ("findings", "clean", "breaks")
+    receipts = {name: stored(name) for name in names}
+    tests = [WatchedTest(f"test_<{n}>", r, n == "breaks", f"{n}.html") for n, r in receipts.items()]
+    session = build_session_page([*tests, WatchedTest("quiet", stored("clean"), False, "")], PLAIN)
+    assert (session.kind, session.sentence) == ("bad", "4 watched tests, 1 failed, 2 with findings")
+    (table,) = session.blocks
+    assert isinstance(table, Table)
+    assert [row[:2] for row in table.rows[:2]] == [
+        ("test_<breaks>", "failed"),
+        ("test_<findings>", "passed"),
+    ]
     text = render_overview(session, load_assets())
-    parsed = Parsed(text)
-    assert len(parsed.ids) == len(set(parsed.ids))
-    assert "3 watched tests, 1 failed, 2 with findings" in text
-    (table,) = session.sections[0].blocks
-    results = [row[:2] for row in table.rows]
-    assert results[0] == ("test_c", "failed"), "the worst first"
-    assert results[-1] == ("test_<b>", "not judged")
-    assert "test_&lt;b&gt;" in text
-    assert "compilediag explain 1 a.json" in text
+    found = Parsed(text)
+    assert len(found.ids) == len(set(found.ids))
+    assert '<a href="breaks.html">test_&lt;breaks&gt;</a>' in text
+    assert '<th scope="row">quiet</th>' in text
 
 
-def test_numbers_become_shades_bars_and_lines() -> None:
+def test_numbers_become_bars_and_lines() -> None:
     """Relative to the largest; what is not known has no shade."""
     rows = [("x", "1"), ("y", "3")]
     assert Table(("a", "b"), rows, bars=[1.0, 4.0]).shares == [0.25, 1.0]
-    assert Table(("a", "b"), rows, heat={"b": [1.0, 3.0]}).shades == [(0, 0), (0, 8)]
-    assert Table(("a", "b"), rows, heat={"b": [None, 3.0]}).shades == [(0, 0), (0, 0)]
-    parts = compute_shares([("a", "", 1.0), ("b", "", 3.0)])
-    assert [(part.start, part.width) for part in parts] == [(0.0, 25.0), (25.0, 75.0)]
     assert LineChart("t", "c", [1.0, 100.0], 1.0, 100.0).points == "0.0,39.0 240.0,1.0"
 
 

@@ -18,8 +18,13 @@ from compilediag.runs.run_directory import PAGE_MARK, check_file
 from compilediag.timeline.timeline import fold
 from compilediag.views import html
 from compilediag.views.html.page import Assets
-from compilediag.views.html.report import ReportSources, render_report
-from compilediag.views.html.step_series import StepSeries, build_step_series
+from compilediag.views.html.report import (
+    ReportSources,
+    StepSeries,
+    build_step_series,
+    render_report,
+)
+from compilediag.views.lookups import number_findings
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.compiles import FindingRecord
@@ -48,15 +53,15 @@ def write_report(receipt: Receipt, path: str, file: str, *, root: str, suffix: s
         timeline = fold(journals)
         lead_steps = [step for step in timeline.steps if step.process == timeline.lead]
         series = build_step_series(lead_steps, receipt)
-    notes = () if series.numbers or receipt.steps is None else (_NO_JOURNALS,)
+    notes = () if series.steps or receipt.steps is None else (_NO_JOURNALS,)
     # In ASCII: what reorders text on a screen is escaped.
     raw = json.dumps(msgspec.to_builtins(receipt), indent=1)
     reports = [each for each in receipt.artifacts if each.role == "tlparse_report"]
     folder = os.path.dirname(os.path.abspath(file))
     graphs = [os.path.join(os.path.dirname(path), each.uri) for each in reports[:1]]
     address = "".join(quote(os.path.relpath(each, folder)) for each in graphs)
-    urls = {each.id: _make_editor_url(each, root) for each in receipt.findings}
-    sources = ReportSources(series, raw, address, urls, notes)
+    lines = {number: _make_editor_url(each, root) for number, each in number_findings(receipt)}
+    sources = ReportSources(series, raw, address, lines, notes)
     write_page(file, render_report(receipt, sources, load_assets(), root=root, suffix=suffix))
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Literal
 
 from compilediag.compare.against_eager import Arm, ArmPair, build_arm, find_problem
@@ -19,7 +18,6 @@ from compilediag.errors import CompilediagError
 from compilediag.fixes import numbers
 from compilediag.receipt.schema.comparisons import ArmRecord, NumbersSection
 from compilediag.runs.certify.recorded import VARY_S
-from compilediag.runs.tools.ab import run_in_turns
 from compilediag.runs.trials.trial import SEED, Stop, Trial, Trials, describe_failure
 from compilediag_harness.wire import RecordingPlan, SettingChange, TrialPlan
 
@@ -58,8 +56,10 @@ def run_pairs(pairs: Pairs, first: Trial) -> None:
     _record_run(pairs, "compiled", 0, first)
     try:
         for index in range(pairs.rounds):
-            compiled = partial(_run_arm, pairs, "compiled", index) if index else lambda: first
-            trials = run_in_turns(index, compiled, partial(_run_arm, pairs, "eager", index))
+            # Each arm is the first one as often.
+            eager = _run_arm(pairs, "eager", index) if index % 2 else None
+            compiled = _run_arm(pairs, "compiled", index) if index else first
+            trials = (compiled, _run_arm(pairs, "eager", index) if eager is None else eager)
             arms = (
                 build_arm(trial.observed.timeline, whole=not trial.timed_out)
                 if trial.observed is not None

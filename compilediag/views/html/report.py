@@ -1,65 +1,61 @@
-"""The HTML report of a run: verdict, steps, findings, frames, costs; and that of a test session."""
+"""The HTML report of a run: its summary, steps, findings, frames, costs, and what ran; and the page
+of a session of tests, which leads to them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from msgspec.structs import replace
 
 from compilediag import extension_points
 from compilediag.project_urls import get_rule_url
-from compilediag.receipt.schema.compiles import FrameDetail, GraphBreak
+from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.record import flatten
 from compilediag.receipt.schema.running import GoodputSection
-from compilediag.views.compiles import show_measured_seconds
-from compilediag.views.document import (
-    LINE_CHARS,
-    Card,
-    Kind,
-    Overview,
-    Paragraph,
-    Section,
-    Table,
-    compute_shares,
-)
+from compilediag.timeline.timeline import Step
+from compilediag.views.compiles import show_frames, show_measured_seconds
+from compilediag.views.document import LINE_CHARS, Block, Overview, Section, Table
 from compilediag.views.findings import build_card, join_exports
-from compilediag.views.format import (
-    format_number,
-    format_percent,
-    format_quantity,
-    format_seconds,
-    pluralize,
-)
-from compilediag.views.headline import (
-    build_headline,
-    describe_ending,
-    list_blind_reasons,
-    list_trainer_figures,
-    list_trainer_notes,
-)
+from compilediag.views.format import format_metric, format_percent, format_seconds, pluralize
+from compilediag.views.headline import build_headline, list_trainer_notes
 from compilediag.views.html.page import Assets, render_page
-from compilediag.views.html.step_series import StepSeries, build_longest_table
-from compilediag.views.lookups import list_main_findings, number_findings
-from compilediag.views.measured import list_measured_sentences
+from compilediag.views.lookups import list_compiles, list_main_findings, number_findings
 from compilediag.views.next_command import choose_command
-from compilediag.views.place import format_call, format_line
 from compilediag.views.ranks import show_ranks
-from compilediag.views.steps import show_steps
+from compilediag.views.sentence import describe_finding
+from compilediag.views.steps import TIMED, show_steps
 from compilediag.views.style import RenderOptions
+from compilediag.views.summary import list_environment, summarize
+from compilediag.views.text import clean
 from compilediag.views.varied import build_varied
-from compilediag_harness.wire import find_resumed_function
 
 SCREEN_WIDTH = 100
 MAX_CARDS = 200
-MAX_TESTS = 40
-"""Of a session, whose findings are shown; the table has all."""
-_WORST: tuple[Kind, ...] = ("bad", "blind", "warn", "good")
-_COUNTS = ("frames", "compiles", "recompiles", "graph_breaks", "eager_fallbacks")
 VALUE_CHARS = 300
 _SHA_CHARS = 12
 MAX_RAW_CHARS = 150_000
 """Of the receipt's own text: a page stays below half a megabyte."""
+MAX_POINTS = 2000
+"""A screen has fewer columns."""
+MAX_MARKS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class StepSeries:
+    """The steps of one process as columns that a chart draws."""
+
+    columns: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """By the names that `assets/report.js` reads, milliseconds but for the step numbers: of several
+    steps in one point the longest, with their median and shortest; and marks of compiles."""
+    steps: int = 0
+    """All that were timed."""
+    steps_per_point: int = 1
+    marks_left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +67,8 @@ class ReportSources:
     """The receipt as JSON with line breaks."""
     graphs: str = ""
     """The address of tlparse's report, relative to the page."""
-    editors: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Addresses that open the lines of findings in an editor, by id."""
+    editors: Mapping[int, str] = field(default_factory=dict[int, str])
+    """Addresses that open the lines of findings in an editor, by the findings' numbers."""
     notes: tuple[str, ...] = ()
     """Why something is missing."""
 
@@ -83,38 +79,37 @@ def render_report(
     """Render the page. Files below `root` are shown relative to it; `suffix` is what commands need
     to find this receipt again, such as its path."""
     options = RenderOptions(width=SCREEN_WIDTH, root=root)
-    head, figures = build_headline(receipt), list_trainer_figures(receipt)
-    notes = [describe_ending(receipt), options.dot.join(figures), *list_trainer_notes(receipt)]
-    series = sources.series
-    shown, elsewhere = build_functions(receipt, options)
+    overview = summarize(receipt, options)
+    notes = (*build_headline(receipt).more, *list_trainer_notes(receipt))
     main = list_main_findings(receipt)
     exports = join_exports(finding for _, finding in main if finding.fix.recipe)
+    # Findings of at least `warning`, then notes.
+    ordered = number_findings(receipt)
+    ordered.sort(key=lambda pair: (pair[1].severity == "info", pair[1].follows is not None))
+    shown = ordered[:MAX_CARDS]
+    command = " ".join(receipt.header.run.argv_redacted)
     return render_page(
         assets,
         "report.html.j2",
-        series.get_columns(),
-        title=options.clean(_format_command(receipt) or receipt.header.configuration.name, 120),
-        kind=head.kind,
-        sentence=options.clean(head.sentence),
-        more=[options.clean(text) for text in head.more],
-        counts=head.counts,
-        remarks=[options.clean(note) for note in notes if note],
-        measured=[
-            (name, options.clean(sentence)) for name, sentence in list_measured_sentences(receipt)
-        ],
-        facts=_list_facts(receipt, options),
-        unknown=_list_unknown(receipt, options),
+        sources.series.columns,
+        about=replace(
+            overview,
+            title=options.clean(command or receipt.header.configuration.name, 120),
+            notes=[options.clean(note) for note in notes],
+            facts=_list_facts(receipt, options),
+            sections=_build_sections(receipt, options),
+        ),
+        seconds=_build_goodput(receipt.goodput),
+        summary=[_link_findings(block) for block in overview.blocks],
         following=options.clean(choose_command(receipt, suffix), 400),
         exports=[options.clean(line, LINE_CHARS) for line in exports],
-        seconds=_build_goodput(receipt.goodput),
         graphs=sources.graphs,
-        series=series,
-        longest=build_longest_table(receipt),
-        cards=_build_cards(receipt, options, suffix, editors=sources.editors),
-        cards_left_out=max(0, len(receipt.findings) - MAX_CARDS),
-        functions=shown,
-        elsewhere=elsewhere,
-        sections=_build_sections(receipt, options),
+        series=sources.series,
+        cards=[build_card(*pair, receipt, options, VALUE_CHARS) for pair in shown],
+        cards_left_out=max(0, len(ordered) - MAX_CARDS),
+        editors=sources.editors,
+        rule_page=get_rule_url,
+        compiles=_link_compiles(shown, receipt, sources.graphs),
         raw=sources.raw[:MAX_RAW_CHARS],
         raw_left_out=max(0, len(sources.raw) - MAX_RAW_CHARS),
         notes=sources.notes,
@@ -127,309 +122,178 @@ def _build_sections(receipt: Receipt, options: RenderOptions) -> list[Section]:
     running = receipt.steps is not None or receipt.timings
     ranked = receipt.ranks is not None and receipt.ranks.rows
     varied = build_varied(receipt, options, complete=True)
-    sections = (
+    compiling = show_measured_seconds(receipt, options)
+    steps = show_steps(receipt, options) if running else ()
+    sections = [
+        Section("frames", "Frames", "What was compiled", show_frames(receipt, options)),
         Section("varied", "What varied", "What varied", varied),
-        Section(
-            "seconds",
-            "Compile time",
-            "Where compile seconds went",
-            show_measured_seconds(receipt, options),
-        ),
-        Section(
-            "step-times",
-            "Step times",
-            "Where the steps' time went",
-            show_steps(receipt, options) if running else (),
-        ),
-        *_build_cadence(receipt, options),
+        Section("seconds", "Compile time", "Where compile seconds went", compiling),
+        Section("step-times", "Step times", "Where the steps' time went", steps),
         Section("ranks", "Ranks", "Ranks", show_ranks(receipt, options) if ranked else ()),
         Section("graphs", "CUDA graphs", "CUDA graphs", _build_cuda_graphs(receipt, options)),
-    )
+    ]
+    point = extension_points.CADENCE_SECTION
+    if receipt.cadence is not None and extension_points.is_installed(point):
+        sections.append(extension_points.load(point, "the section of a probe")(receipt, options))
     return [section for section in sections if section.blocks or section.pictures]
 
 
-def _build_cards(
-    receipt: Receipt,
-    options: RenderOptions,
-    suffix: str,
-    prefix: str = "",
-    editors: Mapping[str, str] | None = None,
-) -> list[Card]:
-    """Build the cards of findings of at least `warning`, then of notes; at most `MAX_CARDS`.
-    `editors`: the addresses that open their lines, by id."""
-    ordered = number_findings(receipt)
-    ordered.sort(key=lambda pair: (pair[1].severity == "info", pair[1].follows is not None))
-    cards = (
-        (pair[1], build_card(*pair, receipt, options, VALUE_CHARS)) for pair in ordered[:MAX_CARDS]
-    )
-    return [
-        replace(
-            card,
-            anchor=f"{prefix}finding-{card.number}",
-            more=f"compilediag explain {card.number}{suffix}",
-            key=options.clean(finding.key or ""),
-            editor=options.clean((editors or {}).get(finding.id, "")),
-            page=get_rule_url(card.rule) or "",
-        )
-        for finding, card in cards
-    ]
+def _link_findings(block: Block) -> Block:
+    """Lead from the table of findings to their cards, which have what to do."""
+    if not isinstance(block, Table):
+        return block
+    rows, title = [row[:-1] for row in block.rows], "Findings, the most important first"
+    links = [f"#finding-{row[0]}" for row in rows]
+    return replace(block, title=title, head=block.head[:-1], rows=rows, links=links)
 
 
-def _format_command(receipt: Receipt) -> str:
-    return " ".join(receipt.header.run.argv_redacted)
+def _link_compiles(
+    findings: Sequence[tuple[int, FindingRecord]], receipt: Receipt, graphs: str
+) -> dict[int, str]:
+    """Link what tlparse's report has of each finding's first compile, by the finding's number; of
+    several reports none: the ids of compiles are those of one process."""
+    if not graphs or sum(each.role == "tlparse_report" for each in receipt.artifacts) > 1:
+        return {}
+    found = {number: list_compiles(finding, receipt)[:1] for number, finding in findings}
+    return {
+        n: f"{graphs}#{quote(f'[{e.compile_id}]')}" for n, first in found.items() for e in first
+    }
 
 
 def _list_facts(receipt: Receipt, options: RenderOptions) -> list[tuple[str, str]]:
-    header, machine, code = receipt.header, receipt.environment, receipt.header.provenance
-    parts = (
-        machine.os,
-        machine.cpu_model,
-        None if machine.cpu_count is None else pluralize(machine.cpu_count, "CPU"),
-        None if machine.ram_bytes is None else format_quantity(machine.ram_bytes, "bytes"),
-        None if machine.gpus is None else pluralize(len(machine.gpus), "GPU"),
-    )
+    header, code = receipt.header, receipt.header.provenance
     commit = "" if code.git_commit is None else code.git_commit[:_SHA_CHARS]
     if commit:
         commit += f" on {code.git_branch}" if code.git_branch else ""
         commit += " with local changes" if code.git_dirty else ""
     facts = (
-        ("command", _format_command(receipt)),
         ("started", header.created_at_utc),
-        ("torch", machine.torch),
-        ("Python", machine.python),
-        ("machine", ", ".join(part for part in parts if part)),
         ("configuration", header.configuration.name),
         ("commit", commit),
         ("receipt", receipt.receipt_id),
-        ("written by", f"{header.producer.name} {header.producer.version}"),
     )
-    return [(name, options.clean(value, 1000)) for name, value in facts if value]
+    every = (*list_environment(receipt), *facts)
+    return [(name, options.clean(value, 1000)) for name, value in every if value]
 
 
-def _list_unknown(receipt: Receipt, options: RenderOptions) -> list[tuple[str, str]]:
-    """List reasons for gaps with remedies; empty where all was seen."""
-    whole = receipt.completeness
-    remedies = dict[str, str]()
-    if receipt.verdict == "blind":
-        remedies |= {why: remedy or "" for why, remedy in list_blind_reasons(receipt)}
-    remedies |= {f"sources differ: {difference}": "" for difference in whole.differences}
-    lost = sum(whole.records_lost.values())
-    if lost:
-        remedies[f"{pluralize(lost, 'record')} of the run got lost"] = ""
-    if whole.ranks_expected is not None and len(whole.ranks_present) < whole.ranks_expected:
-        present = f"{len(whole.ranks_present)} of {whole.ranks_expected} ranks reported"
-        remedies.setdefault(present, "")
-    return [(options.clean(why), options.clean(remedy)) for why, remedy in remedies.items()]
-
-
-def _build_goodput(goodput: GoodputSection | None) -> Section:
-    """Build the seconds of the run as one bar; empty where they were not taken apart."""
-    title = "Where the seconds of the run went"
+def _build_goodput(goodput: GoodputSection | None) -> list[tuple[str, float, float]]:
+    """Lay the run's seconds side by side: text, start and width in percent; empty where they were
+    not taken apart."""
     if goodput is None or not goodput.wall_s or goodput.goodput_s is None:
-        return Section("goodput", "Goodput", title)
+        return []
     lost = sorted(goodput.badput_s.items(), key=lambda loss: -(loss[1] or 0.0))
-    parts = [("steps", format_seconds(goodput.goodput_s), goodput.goodput_s)]
-    parts += [(name.replace("_", " "), format_seconds(size), size) for name, size in lost if size]
-    shares = [
-        (name, f"{text} ({format_percent(size, goodput.wall_s)})", size)
-        for name, text, size in parts
-    ]
-    return Section("goodput", "Goodput", title, shares=compute_shares(shares))
+    sizes = [("steps", goodput.goodput_s), *((name, size) for name, size in lost if size)]
+    whole = sum(size for _, size in sizes) or 1.0
+    parts: list[tuple[str, float, float]] = []
+    start = 0.0
+    for name, size in sizes:
+        share = format_percent(size, goodput.wall_s)
+        text = f"{name.replace('_', ' ')} {format_seconds(size)} ({share})"
+        parts.append((text, round(start, 2), round(100 * size / whole, 2)))
+        start += 100 * size / whole
+    return parts
 
 
 def _build_cuda_graphs(receipt: Receipt, options: RenderOptions) -> list[Table]:
-    """Build the tables of recordings, replays and skips; empty without a CUDA device."""
+    """Build the table of all that is known of them; empty without a CUDA device."""
     section = receipt.cudagraph
     if section is None or not section.applicable:
         return []
-    counts = {
-        "recordings": section.recordings,
-        "replays": section.replays,
-        "warm-ups": section.warmups,
-        "skips": section.skips,
-        "distinct shapes": section.distinct_shapes,
-        "live graphs": section.live_graphs,
-    }
-    rows = [(name, f"{number:,}") for name, number in counts.items() if number is not None]
-    if section.pool_bytes is not None:
-        rows.append(("memory pool", format_quantity(section.pool_bytes, "bytes")))
-    if waste := format_percent(section.padding_waste_fraction, 1.0):
-        rows.append(("padding", waste))
-    reasons = [
-        (options.clean(f"{what}: {name}", 200), f"{number:,}")
-        for what, numbers in (
-            ("recorded", section.recordings_by_reason),
-            ("skipped", section.skips_by_reason),
-        )
-        for name, number in numbers.items()
+    rows = [
+        (options.clean(path.replace("_", " ").replace(".", ": "), 200), format_metric(path, value))
+        for path, value in flatten(section)
+        if value is not None and path != "applicable"
     ]
-    tables = [Table(("count", "number"), rows, right=("number",))]
-    return tables + ([Table(("reason", "times"), reasons, right=("times",))] if reasons else [])
+    return [Table(("count", "number"), rows, right=("number",))]
 
 
-def _build_cadence(receipt: Receipt, options: RenderOptions) -> list[Section]:
-    """Build the section of a probe; empty where its extension is missing."""
-    point = extension_points.CADENCE_SECTION
-    if receipt.cadence is None or not extension_points.is_installed(point):
-        return []
-    return [extension_points.load(point, "the section of a probe")(receipt, options)]
+# --- steps ---------------------------------------------------------------------------------------
 
 
-# --- functions and their pieces ------------------------------------------------------------------
-
-MAX_FUNCTIONS = 200
-MAX_PIECES = 60
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A frame (a whole function, or what runs behind one of its breaks), or a graph break."""
-
-    state: str
-    """"compiled", "eager", "limit" (ran eager at its limit), or "cut" for a break."""
-    name: str
-    detail: str
-    reason: str
-    finding: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class FunctionPieces:
-    """A function of the program or a library, with its pieces and the breaks between them."""
-
-    name: str
-    place: str
-    entered: str
-    pieces: tuple[Piece, ...]
-    pieces_left_out: int
+def build_step_series(steps: Sequence[Step], receipt: Receipt) -> StepSeries:
+    """Build the columns of the steps of one process, and marks for the receipt's compiles. A long
+    run is thinned out: of neighbouring steps the longest stands for all of them."""
+    per_point = max(1, -(-len(steps) // MAX_POINTS))
+    points = [steps[first : first + per_point] for first in range(0, len(steps), per_point)]
+    shown = [max(point, key=lambda step: step.wall_s) for point in points]
+    walls = [[step.wall_s for step in point] for point in points] if per_point > 1 else []
+    phases: list[dict[str, Any]] = []
+    for name in TIMED:
+        values: list[float | None] = [getattr(step, f"{name}_s") for step in shown]
+        if any(values):
+            in_ms = [None if value is None else _round_to_ms(value) for value in values]
+            phases.append({"name": name.replace("_", " "), "ms": in_ms})
+    marks = _list_marks(receipt)
+    columns = {
+        "steps": [step.number for step in shown],
+        "wall": [_round_to_ms(step.wall_s) for step in shown],
+        "compile": [_round_to_ms(step.compile_s) for step in shown],
+        "median": [_round_to_ms(median(seconds)) for seconds in walls],
+        "shortest": [_round_to_ms(min(seconds)) for seconds in walls],
+        "phases": phases,
+        "marks": marks[:MAX_MARKS],
+    }
+    return StepSeries(columns, len(steps), per_point, max(0, len(marks) - MAX_MARKS))
 
 
-def build_functions(
-    receipt: Receipt, options: RenderOptions
-) -> tuple[list[FunctionPieces], tuple[Piece, ...]]:
-    """Build the functions with most compiles first, at most `MAX_FUNCTIONS`; and the breaks in
-    functions that are inlined into others, or of which no frame was seen."""
-    frames: dict[tuple[str, str], list[tuple[int, FrameDetail]]] = {}
-    for detail in receipt.compile.frames_detail:
-        name, line = _find_original(detail.frame.function)
-        frames.setdefault((detail.frame.file, name), []).append((line or 0, detail))
-    breaks: dict[tuple[str, str], list[GraphBreak]] = {}
-    for site in receipt.compile.breaks:
-        breaks.setdefault((site.file, _find_original(site.function)[0]), []).append(site)
-    numbers = {finding.id: number for number, finding in number_findings(receipt)}
-    ordered = sorted(frames, key=lambda key: -sum(detail.compiles for _, detail in frames[key]))
-    shown: list[FunctionPieces] = []
-    for key in ordered[:MAX_FUNCTIONS]:
-        parts = [detail for _, detail in sorted(frames[key], key=lambda part: part[0])]
-        first, call = parts[0].frame, parts[0].entered_at
-        begin, *pieces = [_build_piece(detail, options) for detail in parts[:MAX_PIECES]]
-        cuts = _build_cuts(breaks.get(key, ()), numbers, options)  # behind its first piece
-        shown.append(
-            FunctionPieces(
-                name=options.clean(key[1], 100),
-                place=options.format_place(first.file, first.line, 120),
-                entered="" if call is None else format_call(call, options),
-                pieces=(begin, *cuts, *pieces),
-                pieces_left_out=max(0, len(parts) - MAX_PIECES),
-            )
-        )
-    others = [site for key, sites in breaks.items() if key not in frames for site in sites]
-    return shown, _build_cuts(others[:MAX_FUNCTIONS], numbers, options)
+def _list_marks(receipt: Receipt) -> list[dict[str, Any]]:
+    """List the marks of compiles: step, kind, text, number of the finding."""
+    marks: list[dict[str, Any]] = []
+    number_of = {record.id: number for number, record in number_findings(receipt)}
+    for event in receipt.compile.events:
+        if event.step is None:
+            continue
+        cause = next((candidate for candidate in event.causes if candidate.primary), None)
+        what = f"{event.kind} of {event.frame.function}"
+        what += "" if event.seconds is None else f", {format_seconds(event.seconds)}"
+        what += "" if cause is None else f": {cause.variable}"
+        finding = None if cause is None else number_of.get(cause.finding or "")
+        named = {"step": event.step, "kind": event.kind, "text": clean(what, limit=200)}
+        marks.append({**named, "finding": finding})
+    return marks
 
 
-def _find_original(function: str) -> tuple[str, int | None]:
-    """Find the function that a frame is a part of, and the line behind which it goes on."""
-    name = find_resumed_function(function)
-    return (function, None) if name is None else (name, int(function.rpartition("_at_")[2]))
-
-
-def _build_piece(frame: FrameDetail, options: RenderOptions) -> Piece:
-    room = frame.headroom
-    full = room.limit is not None and room.variants >= room.limit
-    line = _find_original(frame.frame.function)[1]
-    state = "limit" if frame.ran_eager and full else "eager" if frame.ran_eager else "compiled"
-    words = {"limit": "at its limit: ran eager", "eager": "ran eager", "compiled": "compiled"}
-    facts = [words[state], pluralize(frame.compiles, "compile")]
-    facts += [] if room.limit is None else [f"{room.variants} of {room.limit} variants"]
-    facts += [] if frame.guards is None else [pluralize(frame.guards, "guard")]
-    facts += (
-        [] if frame.guard_eval_us is None else [f"{format_number(frame.guard_eval_us)} us a check"]
-    )
-    name = "from its start" if line is None else f"behind the break at line {line}"
-    return Piece(state, name, options.dot.join(facts), options.clean(frame.eager_reason or "", 300))
-
-
-def _build_cuts(
-    breaks: Iterable[GraphBreak], numbers: dict[str, int], options: RenderOptions
-) -> tuple[Piece, ...]:
-    return tuple(
-        Piece(
-            "cut",
-            format_line(site.file, site.line, site.function, options),
-            pluralize(site.count, "time"),
-            options.clean(site.reason, 200),
-            None if site.finding is None else numbers.get(site.finding),
-        )
-        for site in sorted(breaks, key=lambda site: (site.file, site.line))[:MAX_PIECES]
-    )
+def _round_to_ms(value: float) -> float:
+    return round(1000 * value, 4)
 
 
 # --- a session of tests --------------------------------------------------------------------------
 
 
-def build_session_page(
-    receipts: Mapping[str, Receipt],
-    suffixes: Mapping[str, str],
-    judged: Mapping[str, str],
-    options: RenderOptions,
-) -> Overview:
-    """Build the page of a test session, the worst tests first.
+class WatchedTest(NamedTuple):
+    """A watched test."""
 
-    Args:
-        receipts: by the names of the tests.
-        suffixes: what commands need to find each receipt.
-        judged: "failed" or "passed" for the tests that an assertion of ours judged.
-        options: how texts are shown.
-    """
-    heads = {name: build_headline(receipt) for name, receipt in receipts.items()}
-    failed = {name for name in receipts if judged.get(name) == "failed"}
+    name: str
+    receipt: Receipt
+    failed: bool
+    page: str
+    """The address of its own page, relative to that of the session; empty without one."""
 
-    def get_badness(name: str) -> tuple[bool, int, int]:
-        recompiles = receipts[name].compile.recompiles or 0
-        return (name not in failed, _WORST.index(heads[name].kind), -recompiles)
 
-    receipts = {name: receipts[name] for name in sorted(receipts, key=get_badness)}
-    flagged = [
-        name
-        for name, receipt in receipts.items()
-        if any(finding.severity != "info" for finding in receipt.findings)
-    ]
-    head = ("test", "result", "verdict", *(name.replace("_", " ") for name in _COUNTS))
-    rows = [
-        (
-            options.clean(name, 200),
-            judged.get(name, "not judged"),
-            heads[name].sentence,
-            *(str(getattr(receipt.compile, name)) for name in _COUNTS),
-        )
-        for name, receipt in receipts.items()
-    ]
-    sections = [Section("tests", "All tests", "All tests", (Table(head, rows, right=head[3:]),))]
-    for index, name in enumerate(flagged[:MAX_TESTS], 1):
-        suffix = options.clean(suffixes.get(name, ""), 1000)
-        cards = _build_cards(receipts[name], options, suffix, f"test-{index}-")
-        # A page of many tests has no chart in which a step could be shown.
-        blocks = [Paragraph(heads[name].sentence), *(replace(c, first_step=None) for c in cards)]
-        title = options.clean(name, 200)
-        sections.append(Section(f"test-{index}", f"Test {index}", title, blocks))
-    left = len(flagged) - MAX_TESTS
-    kinds: list[Kind] = ["warn" if head.kind == "bad" else head.kind for head in heads.values()]
-    more = f"{left} more tests with findings are not shown; their receipts are beside this page"
+def build_session_page(tests: Sequence[WatchedTest], options: RenderOptions) -> Overview:
+    """Build the page of a session, the worst tests first: pass or fail, counts, first finding."""
+
+    def get_badness(test: WatchedTest) -> tuple[bool, int, int]:
+        seen = test.receipt.compile
+        return (not test.failed, -(seen.recompiles or 0), -(seen.graph_breaks or 0))
+
+    tests = sorted(tests, key=get_badness)
+    rows: list[tuple[str, ...]] = []
+    for name, receipt, failed, _ in tests:
+        main = list_main_findings(receipt)[:1]
+        first = [f"{each.rule} {describe_finding(each, receipt, options)}" for _, each in main]
+        counts = (receipt.compile.recompiles, receipt.compile.graph_breaks)
+        result = "failed" if failed else "passed"
+        numbers = ("?" if count is None else f"{count:,}" for count in counts)
+        rows.append((options.clean(name, 200), result, *numbers, "".join(first)))
+    head = ("test", "result", "recompiles", "graph breaks", "first finding")
+    table = Table(head, rows, right=head[2:4], links=[test.page for test in tests])
+    failures = sum(test.failed for test in tests)
+    found = sum(bool(row[-1]) for row in rows)
     return Overview(
         title="tests",
-        kind="bad" if failed else min(kinds or _WORST[-1:], key=_WORST.index),
-        sentence=f"{pluralize(len(receipts), 'watched test')}, {len(failed):,} failed, "
-        f"{len(flagged):,} with findings",
-        sections=sections,
-        notes=(more,) if left > 0 else (),
+        kind="bad" if failures else "warn" if found else "good",
+        sentence=f"{pluralize(len(tests), 'watched test')}, {failures:,} failed, "
+        f"{found:,} with findings",
+        sections=[Section("tests", "All tests", "All tests", (table,))],
     )

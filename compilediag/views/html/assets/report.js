@@ -6,16 +6,6 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const find = (id) => document.getElementById(id);
   const color = (name) => getComputedStyle(root).getPropertyValue(`--${name}`).trim();
-  const onTheme = [];
-
-  find("theme").addEventListener("click", () => {
-    const dark = root.dataset.theme
-      ? root.dataset.theme === "dark"
-      : matchMedia("(prefers-color-scheme: dark)").matches;
-    root.dataset.theme = dark ? "light" : "dark";
-    onTheme.forEach((draw) => draw());
-  });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => onTheme.forEach((draw) => draw()));
 
   // --- copying ------------------------------------------------------------------------------
   // navigator.clipboard is missing in a file:// page of some browsers.
@@ -37,24 +27,12 @@
     });
   }
 
-  // --- the receipt --------------------------------------------------------------------------
-  const raw = find("raw");
-  if (raw) {
-    const lines = raw.textContent.split("\n");
-    find("search").addEventListener("input", (event) => {
-      const wanted = event.target.value.toLowerCase();
-      const kept = wanted ? lines.filter((line) => line.toLowerCase().includes(wanted)) : lines;
-      raw.textContent = kept.join("\n");
-      find("found").textContent = wanted ? `${kept.length} of ${lines.length} lines` : "";
-    });
-  }
-
   // --- the steps; a mark has the colour of its finding's card -------------------------------
   const box = find("chart");
   if (!box || !data.steps || !data.steps.length) return;
   const { steps, wall, compile, median, shortest, phases, marks } = data;
   const middle = [...wall].sort((a, b) => a - b)[wall.length >> 1];
-  let logarithmic = Math.max(...wall) > 20 * middle && middle > 0;
+  const logarithmic = Math.max(...wall) > 20 * middle && middle > 0;
   let chart = null;
   let at = -1;
 
@@ -126,8 +104,8 @@
           { ...shown, label: "median", stroke: color("wall"), width: 1.5 },
         ]
       : [{ ...bars, label: "whole step", fill: color("part4") }];
-    const positive = (values) => (logarithmic ? values.map((value) => value || null) : values);
     const columns = thinned ? [wall, shortest, median] : [wall];
+    const positive = (values) => (logarithmic ? values.map((value) => value || null) : values);
     const axis = { stroke: color("dim"), grid: { stroke: color("line"), width: 1 }, ticks: { stroke: color("line") } };
     chart = new uPlot(
       {
@@ -171,22 +149,13 @@
     const half = Math.max(1, ((max - min) / 2) * factor);
     zoom(center - half, center + half);
   };
-  const rescale = () => {
-    logarithmic = !logarithmic;
-    draw();
-  };
   const keys = {
     ArrowLeft: (event) => go(event.shiftKey ? marked.filter((point) => point < at).pop() ?? at : at - 1),
     ArrowRight: (event) => go(event.shiftKey ? marked.find((point) => point > at) ?? at : at + 1),
     Home: () => go(0),
-    End: () => go(steps.length - 1),
     "+": () => zoomBy(0.5),
-    "=": () => zoomBy(0.5),
     "-": () => zoomBy(2),
-    0: whole,
     Escape: whole,
-    l: rescale,
-    L: rescale,
     Enter: () => {
       const mark = (marksAt.get(at) || []).find((each) => each.finding);
       const card = mark && find(`finding-${mark.finding}`);
@@ -204,7 +173,6 @@
   });
   box.addEventListener("dblclick", whole);
   find("all").addEventListener("click", whole);
-  find("scale").addEventListener("click", rescale);
   for (const link of document.querySelectorAll("[data-step]")) {
     link.addEventListener("click", () => {
       go(pointOf(+link.dataset.step));
@@ -212,6 +180,6 @@
     });
   }
   draw();
-  onTheme.push(draw);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
   new ResizeObserver(() => chart.setSize({ width: box.clientWidth - 18, height: 300 })).observe(box);
 })();
