@@ -351,7 +351,7 @@ def test_an_option_that_this_torch_lacks_is_a_problem():
 @pytest.fixture
 def config():
     """Dynamo's configuration, which is put back."""
-    names = ("recompile_limit", "capture_scalar_outputs", "reorderable_logging_functions")
+    names = ("recompile_limit", "capture_scalar_outputs")
     before = {name: getattr(torch._dynamo.config, name) for name in names}
     yield torch._dynamo.config
     for name, value in before.items():
@@ -368,27 +368,6 @@ def test_a_setting_is_set_and_what_the_program_sets_wins(config):
     assert config.recompile_limit == 5
     assert applied_in(events)[kept.label] is None
     assert "itself" in applied_in(events)[lost.label]
-
-
-def shown(*words):
-    """Stands for a function of the program's that only shows something."""
-
-
-def test_a_set_of_functions_is_made_of_names(config):
-    """Those that the program defines later are added at the first compiled call."""
-    name = f"{__name__}.later"
-    change = wire.SettingChange(
-        "torch._dynamo.config", "reorderable_logging_functions", ("print", "warnings.warn", name)
-    )
-    missing = dataclasses.replace(change, value=("no.such.function",))
-    module = sys.modules[__name__]
-    with trying(wire.TrialPlan(settings=(change, missing))) as events:
-        module.later = shown  # type: ignore[attr-defined]
-        compiled(double)(SIZES[0])
-        assert {print, shown} <= config.reorderable_logging_functions
-    del module.later  # type: ignore[attr-defined]
-    assert applied_in(events)[change.label] is None
-    assert "no.such.function" in applied_in(events)[missing.label]
 
 
 def test_the_stance_holds_for_the_whole_run_and_the_programs_own_wins():

@@ -59,8 +59,9 @@ def list_attribute_stores(code: types.CodeType, attribute: str) -> tuple[tuple[s
 
 def _find_stored_tensor(node: ast.AST) -> ast.expr | None:
     """Find the tensor of which an attribute that a guard sees is assigned: `tensor.data = ...`."""
-    is_store = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
-    return node.value if is_store and node.attr in _OF_TENSOR else None
+    if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Store):
+        return None
+    return node.value if node.attr in _OF_TENSOR else None
 
 
 def get_dotted_name(node: ast.expr) -> str | None:

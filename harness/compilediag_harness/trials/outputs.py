@@ -107,7 +107,6 @@ class OutputWatcher:
                 self._begin_call(call)
 
     def _begin_call(self, call: torch_open_calls.CallArguments) -> None:
-        self._settings.add_defined_functions()
         called = find_module_or_function(self._torch, call.function)
         is_module = issubclass(get_class(called), self._torch.nn.Module)
         owner = getattr(called, "__self__", called if is_module else None)

@@ -4,7 +4,6 @@ seed. A program that sets one itself does so later."""
 
 from __future__ import annotations
 
-import builtins
 import functools
 import inspect
 import sys
@@ -36,9 +35,7 @@ class PlannedSettings:
     def __init__(self, changes: Iterable[SettingChange], notes: Notes) -> None:
         self._changes = tuple(changes)
         self._notes = notes
-        self._waiting: dict[SettingChange, tuple[str, ...]] = {}
-        """Sets of functions, of which these are not defined so far."""
-        self._set: dict[SettingChange, Any] = {}
+        self._set: list[SettingChange] = []
 
     def install(self, imports: PostImport) -> None:
         """Set each option when its module is imported."""
@@ -49,59 +46,17 @@ class PlannedSettings:
         with self._notes.record_errors(change.label):
             if not hasattr(module, change.name):
                 self._notes.record_change(change.label, NO_SUCH_OPTION)
-            elif isinstance(change.value, tuple):
-                self._waiting[change] = change.value
-                self._add_functions(change, module)
-            else:
-                setattr(module, change.name, change.value)
-                self._set[change] = change.value
-                self._notes.record_change(change.label)
-
-    def _add_functions(self, change: SettingChange, module: Any) -> None:
-        names = self._waiting[change]
-        functions = {name: value for name in names if (value := _resolve_name(name)) is not None}
-        self._waiting[change] = tuple(name for name in names if name not in functions)
-        if functions:
-            held: Any = getattr(module, change.name)
-            setattr(module, change.name, type(held)([*held, *functions.values()]))
-            self._set[change] = [*self._set.get(change, ()), *functions.values()]
-        if not self._waiting[change]:
-            del self._waiting[change]
+                return
+            setattr(module, change.name, change.value)
+            self._set.append(change)
             self._notes.record_change(change.label)
-
-    def add_defined_functions(self) -> None:
-        """Add functions to sets of functions: the program may have defined them by now."""
-        for change in tuple(self._waiting):
-            try:
-                self._add_functions(change, sys.modules[change.module])
-            except Exception as error:
-                del self._waiting[change]
-                self._notes.record_change(change.label, f"{type(error).__name__}: {error}")
 
     def finish(self) -> None:
         """Note what is not in force at the end of the process."""
-        for change, names in self._waiting.items():
-            self._notes.record_change(change.label, f"there is no function {names[0]}")
-        for change, value in self._set.items():
+        for change in self._set:
             held: Any = getattr(sys.modules.get(change.module), change.name, None)
-            is_set = isinstance(change.value, tuple)
-            if not (all(function in held for function in value) if is_set else held == value):
+            if held != change.value:
                 self._notes.record_change(change.label, OVERRIDDEN)
-
-
-def _resolve_name(dotted: str) -> Any:
-    """Resolve a function by its dotted name, in what is imported; nothing is imported for it."""
-    parts = dotted.split(".")
-    for length in range(len(parts), -1, -1):
-        module: Any = sys.modules.get(".".join(parts[:length])) if length else builtins
-        if module is None:
-            continue
-        value = module
-        for part in parts[length:]:
-            value = getattr(value, part, None)
-        if value is not None and value is not module:
-            return value
-    return None
 
 
 def change_compile(

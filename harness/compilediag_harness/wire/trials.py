@@ -18,8 +18,7 @@ class SettingChange:
     module: str
     """"torch._dynamo.config", "torch.compiler.config", "torch.fx.experimental._config"."""
     name: str
-    value: bool | int | float | str | tuple[str, ...] | None
-    """A tuple: dotted names of functions, for options that hold a set of them."""
+    value: bool | int | float | str | None
 
     @property
     def label(self) -> str:
