@@ -59,10 +59,10 @@ def write_session_page(failed: Mapping[str, bool], folder: Path) -> Path:
     from compilediag.receipt.file import read_receipt
     from compilediag.runs.offline.html_file import load_assets, write_page, write_report
     from compilediag.views.html.page import render_overview
-    from compilediag.views.html.report import WatchedTest, build_session_page
+    from compilediag.views.html.report import SessionTest, build_session_page
     from compilediag.views.style import RenderOptions
 
-    root, tests = str(Path.cwd()), list[WatchedTest]()
+    root, tests = str(Path.cwd()), list[SessionTest]()
     for nodeid, is_failed in failed.items():
         file = folder / make_file_name(nodeid)
         if not file.is_file():
@@ -71,7 +71,7 @@ def write_session_page(failed: Mapping[str, bool], folder: Path) -> Path:
         own = page.name if receipt.compile.frames or is_failed else ""
         if own:
             write_report(receipt, path, str(page), root=root, suffix=f" {shlex.quote(path)}")
-        tests.append(WatchedTest(nodeid, receipt, is_failed, own))
+        tests.append(SessionTest(nodeid, receipt, is_failed, own))
     page = folder / "index.html"
     overview = build_session_page(tests, RenderOptions(root=root))
     write_page(str(page), render_overview(overview, load_assets()))

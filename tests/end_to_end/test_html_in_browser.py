@@ -19,7 +19,7 @@ from compilediag.views.diff import show_comparison
 from compilediag.views.html.page import render_overview
 from compilediag.views.html.report import (
     ReportSources,
-    WatchedTest,
+    SessionTest,
     build_session_page,
     build_step_series,
     render_report,
@@ -94,7 +94,7 @@ def pages() -> dict[str, str]:
     made["hostile"] = report(hostile())
     found = compare(receipt("findings"), receipt("many"))
     made["diff"] = render_overview(show_comparison(found, RenderOptions()), load_assets())
-    tests = [WatchedTest(name, receipt(name), name == "many", "a.html") for name in names]
+    tests = [SessionTest(name, receipt(name), name == "many", "a.html") for name in names]
     made["session"] = render_overview(build_session_page(tests, RenderOptions()), load_assets())
     made["long"] = report(receipt("findings"), 10_000)
     return made

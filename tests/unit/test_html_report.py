@@ -24,8 +24,8 @@ from compilediag.views.html.page import render_overview
 from compilediag.views.html.report import (
     MAX_POINTS,
     ReportSources,
+    SessionTest,
     StepSeries,
-    WatchedTest,
     build_session_page,
     build_step_series,
     render_report,
@@ -104,7 +104,7 @@ def test_a_page_fetches_nothing_and_runs_only_ours(name: str) -> None:
     for tag, attrs in found.tags:
         assert tag not in {"img", "iframe", "object", "embed", "link", "form", "base"}
         assert not [key for key in attrs if key.startswith("on") or key in ("src", "style")]
-        known = r"#|vscode://file/[^?#]+:\d+\Z|tlparse/index\.html(#%5B\d+/\d+(_\d+)?%5D)?\Z"
+        known = r"#|vscode://file/[^?#]+:\d+\Z|tlparse/index\.html(#\[\d+/\d+(_\d+)?\])?\Z"
         assert re.match(known, attrs.get("href") or "#")
     assert len(found.ids) == len(set(found.ids))
     links = {attrs.get("href") or "" for _, attrs in found.tags}
@@ -213,15 +213,15 @@ def test_the_first_screen_has_verdict_seconds_and_findings() -> None:
     assert 'x="60.0" width="40.0"' in text
     assert '<a href="#finding-1">1</a>' in text
     assert '<a href="vscode://file/a%3Cb%22.py:3">open in the editor</a>' in text
-    assert '<a href="tlparse/index.html#%5B0/1%5D">graph and guards of the compile</a>' in text
+    assert '<a href="tlparse/index.html#[0/1]">graph and guards of the compile</a>' in text
 
 
 def test_the_page_of_a_session() -> None:
     """A row for each test, the worst first, with a link to its own page."""
     names = ("findings", "clean", "breaks")
     receipts = {name: stored(name) for name in names}
-    tests = [WatchedTest(f"test_<{n}>", r, n == "breaks", f"{n}.html") for n, r in receipts.items()]
-    session = build_session_page([*tests, WatchedTest("quiet", stored("clean"), False, "")], PLAIN)
+    tests = [SessionTest(f"test_<{n}>", r, n == "breaks", f"{n}.html") for n, r in receipts.items()]
+    session = build_session_page([*tests, SessionTest("quiet", stored("clean"), False, "")], PLAIN)
     assert (session.kind, session.sentence) == ("bad", "4 watched tests, 1 failed, 2 with findings")
     (table,) = session.blocks
     assert isinstance(table, Table)
@@ -229,6 +229,9 @@ def test_the_page_of_a_session() -> None:
         ("test_<breaks>", "failed"),
         ("test_<findings>", "passed"),
     ]
+    blind = build_session_page([SessionTest("b", stored("blind"), False, "")], PLAIN)
+    assert blind.kind == "blind"
+    assert "blind" in render_overview(blind, load_assets()).partition("<tbody>")[2]
     text = render_overview(session, load_assets())
     found = Parsed(text)
     assert len(found.ids) == len(set(found.ids))

@@ -137,8 +137,8 @@ def make_event(
 ) -> TraceEvent:
     """Make a stretch of a process's time, a moment without `wall_s`; a negative duration, of forged
     records only, becomes zero."""
-    event = {"ph": "i", "s": "t", "cat": category, "name": name, "args": args}
-    event["ts"] = round(start_s * 1e6, 3)
+    at = round(start_s * 1e6, 3)
+    event = {"ph": "i", "s": "t", "cat": category, "name": name, "ts": at, "args": args}
     return event if wall_s is None else {**event, "ph": "X", "dur": round(max(0, wall_s) * 1e6, 3)}
 
 
@@ -232,7 +232,7 @@ def _list_moments(events: Iterable[wire.Event]) -> Iterator[tuple[str, TraceEven
     for event in events:
         if isinstance(event, wire.GraphBroke) and (place := parse_break_place(event.text)):
             name = f"graph break {place.file.rpartition('/')[2]}:{place.line}"
-            args = {"file": place.file, "compile_id": event.compile_id}
+            args: dict[str, Any] = {"file": place.file, "compile_id": event.compile_id}
             yield "compiles", make_event("graph_break", name, event.t, **args)
         elif isinstance(event, wire.CompileStarted) and event.trigger == RECORDING:
             recording = make_event("cudagraph", "recording begins", event.t, step=event.step)

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 from msgspec.structs import replace
 
@@ -19,7 +18,7 @@ from compilediag.receipt.schema.record import flatten
 from compilediag.receipt.schema.running import GoodputSection
 from compilediag.timeline.timeline import Step
 from compilediag.views.compiles import show_frames, show_measured_seconds
-from compilediag.views.document import LINE_CHARS, Block, Overview, Section, Table
+from compilediag.views.document import LINE_CHARS, Block, Kind, Overview, Section, Table
 from compilediag.views.findings import build_card, join_exports
 from compilediag.views.format import format_metric, format_percent, format_seconds, pluralize
 from compilediag.views.headline import build_headline, list_trainer_notes
@@ -155,9 +154,7 @@ def _link_compiles(
     if not graphs or sum(each.role == "tlparse_report" for each in receipt.artifacts) > 1:
         return {}
     found = {number: list_compiles(finding, receipt)[:1] for number, finding in findings}
-    return {
-        n: f"{graphs}#{quote(f'[{e.compile_id}]')}" for n, first in found.items() for e in first
-    }
+    return {n: f"{graphs}#[{e.compile_id}]" for n, first in found.items() for e in first}
 
 
 def _list_facts(receipt: Receipt, options: RenderOptions) -> list[tuple[str, str]]:
@@ -260,7 +257,7 @@ def _round_to_ms(value: float) -> float:
 # --- a session of tests --------------------------------------------------------------------------
 
 
-class WatchedTest(NamedTuple):
+class SessionTest(NamedTuple):
     """A watched test."""
 
     name: str
@@ -270,29 +267,31 @@ class WatchedTest(NamedTuple):
     """The address of its own page, relative to that of the session; empty without one."""
 
 
-def build_session_page(tests: Sequence[WatchedTest], options: RenderOptions) -> Overview:
+def build_session_page(tests: Sequence[SessionTest], options: RenderOptions) -> Overview:
     """Build the page of a session, the worst tests first: pass or fail, counts, first finding."""
 
-    def get_badness(test: WatchedTest) -> tuple[bool, int, int]:
+    def get_badness(test: SessionTest) -> tuple[bool, int, int]:
         seen = test.receipt.compile
-        return (not test.failed, -(seen.recompiles or 0), -(seen.graph_breaks or 0))
+        return (not test.failed, -seen.recompiles, -seen.graph_breaks)
 
     tests = sorted(tests, key=get_badness)
     rows: list[tuple[str, ...]] = []
     for name, receipt, failed, _ in tests:
         main = list_main_findings(receipt)[:1]
         first = [f"{each.rule} {describe_finding(each, receipt, options)}" for _, each in main]
-        counts = (receipt.compile.recompiles, receipt.compile.graph_breaks)
-        result = "failed" if failed else "passed"
-        numbers = ("?" if count is None else f"{count:,}" for count in counts)
+        if receipt.verdict == "blind" and not main:
+            first = [build_headline(receipt).sentence]
+        result, seen = "failed" if failed else "passed", receipt.compile
+        numbers = (f"{count:,}" for count in (seen.recompiles, seen.graph_breaks))
         rows.append((options.clean(name, 200), result, *numbers, "".join(first)))
     head = ("test", "result", "recompiles", "graph breaks", "first finding")
     table = Table(head, rows, right=head[2:4], links=[test.page for test in tests])
     failures = sum(test.failed for test in tests)
-    found = sum(bool(row[-1]) for row in rows)
+    found = sum(bool(list_main_findings(test.receipt)) for test in tests)
+    rest: Kind = "blind" if any(test.receipt.verdict == "blind" for test in tests) else "good"
     return Overview(
         title="tests",
-        kind="bad" if failures else "warn" if found else "good",
+        kind="bad" if failures else "warn" if found else rest,
         sentence=f"{pluralize(len(tests), 'watched test')}, {failures:,} failed, "
         f"{found:,} with findings",
         sections=[Section("tests", "All tests", "All tests", (table,))],
