@@ -165,7 +165,7 @@ def _group_dimensions(base: InputsGuarded, seen: Sequence[InputsGuarded]) -> lis
             fixed = f"{tensor.source}.size()[{dim}] == {size}" in base.conditions
             if len({*history} - {None}) > 1 or not fixed:
                 _add_dimension(groups, history, nth, _Group(size, [(tensor, dim)]))
-    return [its for history, _, its in sorted(groups, key=lambda row: len({*row[0]} - {None}) == 1)]
+    return [its for _, _, its in sorted(groups, key=lambda row: len({*row[0]} - {None}) == 1)]
 
 
 def _find_shape(event: InputsGuarded, tensor: TensorGuard) -> tuple[int, ...] | None:
