@@ -155,7 +155,7 @@ def pack_into_rows(events: Iterable[TraceEvent]) -> list[list[TraceEvent]]:
                 start = max(start, ends.pop())
             if not ends or end <= ends[-1] + CLOCK_NOISE_US:
                 ends.append(max(start, min([end, *ends[-1:]])))
-                lasts = {"dur": ends[-1] - start} if "dur" in event else {}
+                lasts = {"dur": round(ends[-1] - start, 3)} if "dur" in event else {}
                 row.append(event | {"ts": start} | lasts)
                 rows += [(row, ends)] if len(row) == 1 else []
                 break
