@@ -32,11 +32,10 @@ def assign_keys(findings: Sequence[FindingRecord]) -> tuple[FindingRecord, ...]:
     """Give each finding of a receipt its key."""
     short = [f"{finding.rule}-{_choose_name(finding)}" for finding in findings]
     keys = short
-    # Lines move with every edit above: last, for what follows two graph breaks of one function.
-    for with_line in (False, True):
+    for facts in ("", "kind", "kind and line"):
         shared = Counter(keys)
         keys = [
-            f"{name}-{_compute_digest(finding, with_line)}" if shared[key] > 1 else key
+            f"{name}-{_compute_digest(finding, facts)}" if shared[key] > 1 else key
             for finding, name, key in zip(findings, short, keys, strict=True)
         ]
     return tuple(replace(one, key=key) for one, key in zip(findings, keys, strict=True))
@@ -50,12 +49,15 @@ def _choose_name(finding: FindingRecord) -> str:
     return finding.slug
 
 
-def _compute_digest(finding: FindingRecord, with_line: bool) -> str:
-    """Compute four digits from frame and source; the title tells apart two breaks of a function."""
+def _compute_digest(finding: FindingRecord, more: str) -> str:
+    """Compute four digits from frame and source; the title tells apart two breaks of a function.
+    `more`: of findings that share these too, the kind, which the title names, and at last the
+    line, which moves with every edit above: for what follows two breaks of one function."""
     facts = [finding.variable or finding.title or ""]
+    facts += [finding.title or ""] if "kind" in more else []
     if (place := finding.location) is not None:
         facts += [normalize_file(place.file), normalize_function(place.function)]
-        facts += [str(place.line)] if with_line else []
+        facts += [str(place.line)] if "line" in more else []
     text = "\x00".join(map(mask_addresses, facts))
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:4]
 

@@ -56,6 +56,11 @@ def test_findings_with_one_name_are_told_apart_by_what_they_are_about() -> None:
     assert keys(one, *behind)[0] == both[0]
     prints = finding_record(rule="CD201", variable=None, location=FORWARD, title="print in forward")
     assert len(set(keys(prints, replace(prints, title="warn in forward")))) == 2
+    divisible = finding_record(rule="CD118", variable="x", location=FORWARD, title="no multiple")
+    equal = replace(divisible, title="sizes that are equal differ")
+    kinds = keys(divisible, equal, replace(equal, location=RESUMED))
+    assert len(set(kinds)) == 3
+    assert keys(replace(equal, location=replace(FORWARD, line=99)), divisible) == kinds[1::-1]
 
 
 def test_a_receipt_has_them() -> None:
