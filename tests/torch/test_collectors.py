@@ -587,3 +587,19 @@ def test_what_torch_passes_on_goes_by_the_parameter_of_the_module():
     facts = {guard.source: guard.facts for guard in guards}
     if "L['args'][0]" in facts:  # since torch 2.8 the frame is that of its wrapper
         assert facts["L['args'][0]"].parameter == "input"
+
+
+def test_of_two_arguments_that_were_one_tensor_the_one_that_is_none_now():
+    """A language model called with its inputs as targets, and without any to generate: torch
+    guards that both are one tensor, and prints nothing of the None."""
+
+    def loss(x, targets=None):
+        return x.sum() if targets is None else (x * targets).sum()
+
+    model, x = compiled(loss), torch.ones(3)
+    with observed() as seen:
+        model(x, x)
+        model(x)
+    ((guard,),) = [event.entries[0].guards for event in seen.of(Recompiled)]
+    types = guard.expected, guard.actual
+    assert (guard.source, *types) == ("L['targets']", "torch.Tensor", "NoneType")

@@ -41,6 +41,7 @@ alike, the one flag that changed too is still among them."""
 _COMMENT_START = re.compile(r"(?<!\s)\s{2,}#\s")
 _COMMENT_CHARS = 4096
 """Where to look for the comment that ends a guard text, in characters from its end."""
+_ONE_TENSOR = re.compile(r"(L\[.*) is (L\[.*)")
 _OBJECT_ID = re.compile(r"___check_obj_id\((?P<source>.*), (?P<id>\d+)\)")
 _TYPE_NAME = re.compile(r", type=<class '([^']*)'>$")
 _VALUE_LEAVES = (
@@ -106,7 +107,7 @@ class _FailedEntry:
 
     def describe_leaf(self, leaf: torch_guards.Leaf) -> list[FalseGuard]:
         """Describe a false leaf: one guard, or one for each thing that differs about a tensor."""
-        leaf = self._resolve_number(leaf)
+        leaf = self._resolve_source(leaf)
         scope, tensor_type = self._scope, self._baselines.tensor_type
         value = self._values.get(leaf.source, MISSING)
         parts = leaf.parts or [""]  # read once: torch makes them anew each time
@@ -154,14 +155,20 @@ class _FailedEntry:
             for text, expected, actual in differences
         ] or [replace(guard, changed=self._find_change(leaf, text, facts, writes))]
 
-    def _resolve_number(self, leaf: torch_guards.Leaf) -> torch_guards.Leaf:
-        """A condition on one Python number, `(1.0 + L['a']) == 1.9`, as a leaf with its source."""
-        source = _find_only_source(strip_comments(leaf.condition)) if leaf.kind == "SHAPE" else None
-        value = MISSING if source is None else guard_sources.evaluate_source(source, self._scope)
-        if source is None or type(value) not in (int, float):
-            return leaf
-        self._values[source] = value
-        return leaf._replace(source=source)
+    def _resolve_source(self, leaf: torch_guards.Leaf) -> torch_guards.Leaf:
+        """A condition on one Python number, `(1.0 + L['a']) == 1.9`, as a leaf with its source, and
+        one that two arguments are one tensor, of which one is None now."""
+        condition = strip_comments(leaf.condition) if leaf.kind == "SHAPE" else ""
+        if (one_tensor := _ONE_TENSOR.fullmatch(condition)) is not None:
+            sources, kinds = one_tensor.groups(), (type(None),)
+        else:
+            sources, kinds = [_find_only_source(condition)], (int, float)
+        for source in filter(None, sources):
+            value = guard_sources.evaluate_source(source, self._scope)
+            if type(value) in kinds:
+                self._values[source] = value
+                return leaf._replace(source=source)
+        return leaf
 
     def _find_user_line(self, leaf: torch_guards.Leaf, text: str) -> Location | None:
         """The user's line: of this very guard where torch names it, else of any guard of its
