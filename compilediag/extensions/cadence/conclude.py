@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from compilediag.extensions.cadence.attribution import (
     DRIFT,
@@ -21,25 +21,14 @@ from compilediag.extensions.cadence.attribution import (
 from compilediag.extensions.cadence.periods import find_offset, find_periods
 from compilediag.extensions.cadence.plan import MIN_FIRES, Plan, ProbeGroup, Variant
 from compilediag.extensions.cadence.samples import VariantEvidence, count_recompiles, find_extra
-from compilediag.receipt.schema.cadence import CostSplit, PeriodRecord
+from compilediag.receipt.schema.cadence import CollisionRecord, CostSplit, PeriodRecord
 
 COMPILE_DRIFT = 0.25
 """The same compile may differ by this share between two processes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Collision:
-    """All groups together. Extras are against the sum of the groups alone; negative: cheaper.
-    None: not to be had, or within the noise."""
-
-    cost: Cost
-    extra_first_hit_s: float | None
-    extra_recurring_s: float | None
-    extra_recompiles: int | None
-
-
-def compute_collision(together: Cost, alone: Sequence[Cost]) -> Collision:
-    """Compare the collision with the sum of its parts."""
+def compare_with_sum(together: Cost, alone: Sequence[Cost]) -> dict[str, Any]:
+    """Compare the collision with the sum of its parts: the extras of a `CollisionRecord`."""
     costs = (together, *alone)
     # By which share the machine was slower for one variant than for another, as steps show in which
     # nothing happens: what costs so much more may be the same work.
@@ -47,20 +36,18 @@ def compute_collision(together: Cost, alone: Sequence[Cost]) -> Collision:
     drift = max(DRIFT, max(quiet_s) / min(quiet_s) - 1) if quiet_s else DRIFT
     known = all(cost.compile_s is not None for cost in costs)
     recompiles = sum(count_recompiles(cost.extra) for cost in alone)
-    return Collision(
-        cost=together,
-        extra_first_hit_s=_subtract(together.first_hit, [cost.first_hit for cost in alone], drift),
-        extra_recurring_s=_subtract(together.recurring, [cost.recurring for cost in alone], drift),
-        extra_recompiles=count_recompiles(together.extra) - recompiles if known else None,
-    )
+    return {
+        "extra_first_hit_s": _subtract([cost.first_hit for cost in costs], drift),
+        "extra_recurring_s": _subtract([cost.recurring for cost in costs], drift),
+        "extra_recompiles": count_recompiles(together.extra) - recompiles if known else None,
+    }
 
 
-def _subtract(
-    both: CostSplit | None, alone: Sequence[CostSplit | None], drift: float
-) -> float | None:
-    """Compute the seconds of both beyond the parts; None if a part is missing or noise decides."""
-    parts = [part for part in alone if part is not None]
-    if both is None or len(parts) != len(alone) or not parts:
+def _subtract(splits: Sequence[CostSplit | None], drift: float) -> float | None:
+    """Compute the seconds of the first, which is of all together, beyond those of the parts; None
+    if one is missing or noise decides."""
+    both, *parts = [split for split in splits if split is not None] or [None]
+    if both is None or not parts or len(parts) + 1 < len(splits):
         return None
     noise = math.hypot(*(part.noise_s or 0.0 for part in (both, *parts)))
     compile_s = sum(part.compile_s or 0.0 for part in parts)
@@ -103,7 +90,7 @@ class Conclusion:
     """Everything the probe found."""
 
     groups: tuple[GroupResult, ...] = ()
-    collision: Collision | None = None
+    collision: CollisionRecord | None = None
     periods: tuple[PeriodRecord, ...] = ()
 
 
@@ -152,8 +139,8 @@ def _conclude_group(
     off: list[QuietSteps] = []
     for variant, evidence in runs.items():
         is_on = variant.kind == "configured" or group in variant.on
-        recorded = {step for cadence in evidence.groups for step in cadence.steps}
-        quiet = list_quiet(evidence, recorded.union(fires if is_on else ()), plan.warmup)
+        fired = evidence.firing_steps.union(fires if is_on else ())
+        quiet = list_quiet(evidence, fired, plan.warmup)
         baseline = make_baseline([(sample.number, sample.work_s) for sample in quiet], plan.steps)
         if baseline is not None:
             (on if is_on else off).append(baseline)
@@ -225,7 +212,7 @@ def _find_rhythm_start(plan: Plan, evidence: VariantEvidence) -> int | None:
 
 def _conclude_collision(
     plan: Plan, results: Sequence[GroupResult], runs: Runs, control: VariantEvidence | None
-) -> Collision | None:
+) -> CollisionRecord | None:
     variant = next((candidate for candidate in runs if candidate.kind == "collision"), None)
     if variant is None:
         return None
@@ -237,6 +224,12 @@ def _conclude_collision(
             steps.update(result.cost.fires)
     together = attribute_cost(evidence, control, sorted(steps), plan.warmup)
     known = [result.cost for result in results if result.cost is not None]
-    if len(known) < len(results):
-        return Collision(together, None, None, None)  # the sum lacks a part
-    return compute_collision(together, known)
+    extras = compare_with_sum(together, known) if len(known) == len(results) else {}
+    return CollisionRecord(
+        groups=tuple(group.name for group in variant.on),
+        every=plan.every,
+        fires=together.after_warmup,
+        first_hit=together.first_hit,
+        recurring=together.recurring,
+        **extras,
+    )

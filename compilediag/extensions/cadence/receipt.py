@@ -16,7 +16,6 @@ from compilediag.receipt.schema.cadence import (
     Attribution,
     CadenceCause,
     CadenceSection,
-    CollisionRecord,
     GroupRecord,
     Picture,
     VariantRecord,
@@ -57,17 +56,6 @@ def build_cadence_section(
     """Build the section of all the probe measured; `plan`: None if the configured run gave none."""
     after = plan.steps - plan.warmup if plan is not None else None
     by_variant = {run.variant: run for run in runs}
-    measured, collision = conclusion.collision, None
-    if measured is not None and plan is not None:
-        collision = make_record(
-            CollisionRecord,
-            measured,
-            groups=tuple(group.name for group in groups),
-            every=plan.every,
-            fires=measured.cost.after_warmup,
-            first_hit=measured.cost.first_hit,
-            recurring=measured.cost.recurring,
-        )
     return make_record(
         CadenceSection,
         plan,
@@ -80,7 +68,7 @@ def build_cadence_section(
             for result in conclusion.groups
             if plan is not None
         ),
-        collision=collision,
+        collision=conclusion.collision,
         periods=conclusion.periods,
         notes=tuple(notes),
     )

@@ -77,6 +77,11 @@ class VariantEvidence:
         return replace(self, samples=samples)
 
     @property
+    def firing_steps(self) -> frozenset[int]:
+        """Every step in which a firing of a group of the code went on."""
+        return frozenset(step for group in self.groups for step in group.steps)
+
+    @property
     def compiled_steps(self) -> tuple[int, ...]:
         return tuple(sorted({event.step for event in self.compiles}))
 
