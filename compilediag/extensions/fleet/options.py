@@ -51,20 +51,6 @@ class FleetOptions:
         "--until WHEN", "Only receipts before then; same formats as --since."
     )
 
-    def make_filter(self) -> ReceiptFilter:
-        """Make the filter of the receipts that the options choose.
-
-        Raises:
-            UsageError: a time cannot be read.
-        """
-        now = time.time()
-        return ReceiptFilter(
-            configurations=self.configurations,
-            presets=self.presets,
-            since_s=parse_moment("--since", self.since, now),
-            until_s=parse_moment("--until", self.until, now),
-        )
-
 
 def parse_moment(option: str, text: str | None, now: float) -> float | None:
     """Parse a moment to seconds since the epoch: a day or time (UTC unless it says otherwise), or
@@ -89,9 +75,12 @@ def load_receipts(options: FleetOptions) -> Fleet:
     """Load the receipts that the options choose.
 
     Raises:
-        UsageError: there is no such folder, or no receipt in it that fits.
+        UsageError: a time cannot be read, there is no such folder, or no receipt that fits in it.
     """
-    receipt_filter = options.make_filter()
+    now = time.time()
+    since_s = parse_moment("--since", options.since, now)
+    until_s = parse_moment("--until", options.until, now)
+    receipt_filter = ReceiptFilter(options.configurations, options.presets, since_s, until_s)
     root = RUNS_FOLDER if options.folder is None else options.folder
     if options.folder is None and not os.path.isdir(root):
         advice = "name a folder of receipts, or start with `compilediag run`"

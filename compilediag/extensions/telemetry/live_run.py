@@ -195,6 +195,7 @@ class LiveRun:
         timeline = fold([process.events for process in processes])
         counts, is_again = timeline.counts, make_recompile_test(timeline)
         parts = sum_compile_seconds(timeline.compiles)
+        total_s = sum(event.seconds for event in timeline.compiles)
         again = [event.seconds for event in timeline.compiles if is_again(event)]
         snapshot = MetricsSnapshot(
             at_unix=at_unix,
@@ -207,8 +208,7 @@ class LiveRun:
             compiles=counts.compiles,
             recompiles=counts.recompiles,
             graph_breaks=counts.graph_breaks,
-            compile_first_s=sum(event.seconds for event in timeline.compiles) - sum(again),
-            compile_again_s=sum(again),
+            compile_s={"first": total_s - sum(again), "recompile": sum(again)},
             compile_phase_s={} if parts is None else dict(parts.by_phase),
             records_lost=records_lost,
             losses=dict(losses or {}),
