@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING
 
 from compilediag.diagnosis.codes import UNREPEATABLE
 from compilediag.errors import ReproImpossible
-from compilediag.extensions.repro.changes import build_change
+from compilediag.extensions.repro.changes import (
+    MAX_ELEMENTS,
+    build_change,
+    build_ones,
+    parse_shape,
+)
 from compilediag.extensions.repro.owners import (
     BACKEND,
     INPUT,
@@ -24,7 +29,6 @@ from compilediag.extensions.repro.owners import (
     join,
     nest_modules,
 )
-from compilediag.extensions.repro.values import MAX_ELEMENTS, build_ones, parse_shape
 from compilediag.extensions.repro.variables import RESERVED, get_code_info, locate_variable
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.user_line import find_leading_call
