@@ -204,8 +204,7 @@ def test_a_slower_machine_is_no_collision() -> None:
     """Where quiet steps were half as long again, so may the same metric be."""
     a = attribute_cost(variant(dict.fromkeys(FIRES, 5e-3)), None, FIRES, 3)
     slow = variant(dict.fromkeys(FIRES, 7.5e-3), usual=15e-3)
-    extras = compare_with_sum(attribute_cost(slow, None, FIRES, 3), [a])
-    assert extras["extra_recurring_s"] is None
+    assert compare_with_sum(attribute_cost(slow, None, FIRES, 3), [a])["extra_recurring_s"] is None
 
 
 def runs(**evidence: VariantEvidence) -> dict[Variant, VariantEvidence]:

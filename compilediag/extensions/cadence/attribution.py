@@ -208,10 +208,13 @@ def attribute_cost(
 def _merge_firing_steps(variant: VariantEvidence, fires: Sequence[int]) -> VariantEvidence:
     """Move what one firing did in several steps into the first of them: of each later step what it
     took beyond the usual one. The later ones are no steps of their own any more."""
-    rests = {step: rest for step in fires if (rest := variant.list_rest(step) - set(fires))}
-    if not rests:
+    rests = {
+        step: {n for group in variant.groups for n in group.get_rest(step)}.difference(fires)
+        for step in fires
+    }
+    later = frozenset().union(*rests.values())
+    if not later:
         return variant
-    later = frozenset(step for rest in rests.values() for step in rest)
     steps = {sample.number: sample for sample in variant.samples}
     quiet = [s for s in variant.samples if not s.compile_s and s.number not in later | set(fires)]
     # The medians of steps, part by part.

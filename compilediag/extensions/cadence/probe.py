@@ -19,6 +19,7 @@ from compilediag.errors import EXIT_INTERNAL, EXIT_OK, EXIT_USAGE, CompilediagEr
 from compilediag.extensions.cadence.conclude import Conclusion, conclude
 from compilediag.extensions.cadence.plan import (
     DEFAULT_STEPS,
+    HOLE,
     OFF_TEMPLATE,
     GroupSelection,
     Plan,
@@ -27,7 +28,6 @@ from compilediag.extensions.cadence.plan import (
     count_warmup_steps,
     list_variants,
     make_plan,
-    parse_variable,
     select_groups,
     set_argument,
 )
@@ -55,12 +55,14 @@ def build_settings(
     for group in groups:
         on = group in variant.on
         if group.template is None:
-            settings[format_variable_name(group.name)] = plan.format_setting(group) if on else "off"
+            # Period and offset in the program's own steps.
+            moved = f"{plan.every}+{(plan.first + group.shift) % plan.every}"
+            settings[format_variable_name(group.name)] = moved if on else "off"
             continue
         period = plan.every if on else OFF_TEMPLATE
         if group.origin == "environment":
-            name, value = parse_variable(group.template, period)
-            settings[name] = value
+            name, _, value = group.template.removeprefix("env:").partition("=")
+            settings[name] = value.replace(HOLE, str(period))
         else:
             words = set_argument(words, group.template, period)
     return tuple(words), settings

@@ -67,10 +67,6 @@ class VariantEvidence:
         match = next((group for group in self.groups if group.name == name), None)
         return tuple(step for step in match.fires if step in finished) if match else ()
 
-    def list_rest(self, step: int) -> frozenset[int]:
-        """List the steps after `step` in which the firing that began there went on."""
-        return frozenset(later for group in self.groups for later in group.get_rest(step))
-
     def drop_syncs(self) -> VariantEvidence:
         """Drop the synchronisations, for a run in which not all of them could be measured."""
         samples = tuple(replace(sample, sync_s=None, reads=None) for sample in self.samples)

@@ -17,8 +17,7 @@ from compilediag.errors import UsageError
 from compilediag.extensions.fleet.changes import LevelChange, Mark, State, Trend
 from compilediag.extensions.fleet.entry import BadFile, ReceiptFilter
 from compilediag.extensions.fleet.scan import Fleet, Progress, load_fleet
-from compilediag.extensions.fleet.stats import Stats
-from compilediag.extensions.fleet.stats_view import list_notes
+from compilediag.extensions.fleet.stats import Stats, list_notes
 from compilediag.json_document import Document
 from compilediag.option_fields import argument, option
 from compilediag.readers.lines import parse_unix_s

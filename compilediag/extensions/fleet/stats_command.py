@@ -17,8 +17,7 @@ from compilediag.extensions.fleet.options import (
     load_receipts,
     make_fleet_fields,
 )
-from compilediag.extensions.fleet.stats import compute_stats
-from compilediag.extensions.fleet.stats_view import render_stats
+from compilediag.extensions.fleet.stats import compute_stats, render_stats
 from compilediag.option_fields import flag, option
 
 

@@ -14,7 +14,7 @@ from compilediag.extensions.fleet.changes import (
     group_changes,
 )
 from compilediag.extensions.fleet.measures import BY_NAME
-from compilediag.extensions.fleet.stats_view import describe_span, format_counts
+from compilediag.extensions.fleet.stats import describe_span, format_counts
 from compilediag.views.document import Kind
 from compilediag.views.format import (
     draw_sparkline,

@@ -15,13 +15,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 
 from compilediag.extensions.telemetry.live_run import LiveRun
-from compilediag.extensions.telemetry.otlp import OtlpSink
-from compilediag.extensions.telemetry.prometheus import GatewaySink, ScrapeSink, TextfileSink
 from compilediag.extensions.telemetry.settings import (
     FROM_ENVIRONMENT,
     TelemetrySettings,
     find_endpoint,
     strip_credentials,
+)
+from compilediag.extensions.telemetry.sinks import (
+    GatewaySink,
+    OtlpSink,
+    ScrapeSink,
+    TextfileSink,
 )
 from compilediag.extensions.telemetry.worker import ExportWorker, Sink
 from compilediag.readers.journal import JournalTail

@@ -105,7 +105,14 @@ class ExportWorker:
             next_at = self._clock()
             while (snapshot := self._wait_for_next(next_at)) is not None:
                 next_at = self._clock() + self._every_s
-                self._push(snapshot)
+                try:
+                    self.sink.push(snapshot)
+                except Exception as error:
+                    self._record_failure(error)
+                    continue
+                with self._changed:
+                    self._stats.pushes += 1
+                    self._stats.last_taken = not snapshot.active
         except Exception as error:
             self._record_failure(error)
         self._done.set()
@@ -122,16 +129,6 @@ class ExportWorker:
                 self._changed.wait(wait_s if self._snapshot is not None else None)
             snapshot, self._snapshot = self._snapshot, None
             return snapshot
-
-    def _push(self, snapshot: MetricsSnapshot) -> None:
-        try:
-            self.sink.push(snapshot)
-        except Exception as error:
-            self._record_failure(error)
-            return
-        with self._changed:
-            self._stats.pushes += 1
-            self._stats.last_taken = not snapshot.active
 
     def _record_failure(self, error: Exception) -> None:
         reason = str(error) if isinstance(error, PushFailed) else f"{type(error).__name__}: {error}"

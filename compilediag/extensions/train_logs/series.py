@@ -40,6 +40,10 @@ _AFTER = re.compile(
 )
 
 
+def _make_floats() -> array[float]:
+    return array("d")
+
+
 class Bar(NamedTuple):
     """One drawing of a bar."""
 
@@ -73,15 +77,6 @@ def parse_bar(text: str) -> Bar | None:
     )
 
 
-class TimedSteps(NamedTuple):
-    """Some steps that a bar counted."""
-
-    step: int
-    """The last of them, counted over all bars of the kind."""
-    step_s: float
-    steps: int
-
-
 @dataclass(slots=True)
 class Bars:
     """All bars of one kind in one rank, in their order: one for each epoch, or one for the run."""
@@ -91,7 +86,10 @@ class Bars:
     """Steps of the bars that are over."""
     begun: int = 0
     """Bars, those that begin anew included."""
-    timed: list[TimedSteps] = field(default_factory=list[TimedSteps])
+    numbers: array[float] = field(default_factory=_make_floats)
+    """The last of some steps that were timed, counted over all bars of the kind."""
+    seconds: array[float] = field(default_factory=_make_floats)
+    covered: array[float] = field(default_factory=_make_floats)
     _first: Bar | None = None
     """Where the steps to be timed next began."""
     _newest: Bar | None = None
@@ -135,8 +133,10 @@ class Bars:
         self._first, self._is_timed = bar, True
 
     def _add(self, bar: Bar, step_s: float, steps: int) -> None:
-        if len(self.timed) < TIMED_LIMIT:
-            self.timed.append(TimedSteps(self.steps + bar.done, step_s, steps))
+        if len(self.numbers) < TIMED_LIMIT:
+            self.numbers.append(self.steps + bar.done)
+            self.seconds.append(step_s)
+            self.covered.append(steps)
 
 
 @dataclass(slots=True)
@@ -178,10 +178,6 @@ REPEATED_WITHIN = 8
 """A step among the last so many is the same one, printed again by a rank without a name."""
 
 
-def _make_floats() -> array[float]:
-    return array("d")
-
-
 @dataclass(slots=True)
 class Stream:
     """State between the lines."""
@@ -189,10 +185,8 @@ class Stream:
     pattern: LinePattern
     rank: str | None
     lines: int = 0
-    repeated: int = 0
-    over_limit: int = 0
-    backwards: int = 0
-    """Times that the step number or the clock went back."""
+    left_out: Counter[str] = field(default_factory=Counter[str])
+    """Why, to the number of lines of which something was left out."""
     numbers: array[float] = field(default_factory=_make_floats)
     seconds: array[float] = field(default_factory=_make_floats)
     rates: dict[str, array[float]] = field(default_factory=dict[str, "array[float]"])
@@ -200,7 +194,6 @@ class Stream:
     peaks: dict[str, float] = field(default_factory=dict[str, float])
     losses: int = 0
     losses_not_finite: int = 0
-    grad_norms_not_finite: int = 0
     bars: Bars | None = None
     nameless: NamelessBars | None = None
     _recent: deque[int] = field(default_factory=lambda: deque(maxlen=REPEATED_WITHIN))
@@ -211,10 +204,10 @@ class Stream:
         self.lines += 1
         step = _parse_step(figures)
         if step in self._recent:
-            self.repeated += 1
+            self.left_out["repeated"] += 1
             return
         if len(self.numbers) >= LINES_LIMIT:
-            self.over_limit += 1
+            self.left_out["over_limit"] += 1
             return
         # Invariant: `numbers` grows last; `_pad_series` counts the lines before this one by it.
         self.seconds.append(self._read_seconds(figures, step))
@@ -237,7 +230,8 @@ class Stream:
                 self.last[name] = value = parse_number(figure)
                 self.losses += name == "loss"
                 self.losses_not_finite += name == "loss" and not math.isfinite(value)
-                self.grad_norms_not_finite += name != "loss" and not math.isfinite(value)
+                not_finite = name != "loss" and not math.isfinite(value)
+                self.left_out["grad_norms_not_finite"] += not_finite
             elif name in PEAKS:
                 kind = f"{name.partition('_peak')[0]}_peak_bytes"
                 peak = parse_number(figure, PEAKS[name])
@@ -276,7 +270,7 @@ class Stream:
             return math.nan
         steps = step - self._recent[-1]
         if steps <= 0 or stamp <= before:
-            self.backwards += 1
+            self.left_out["backwards"] += 1
             return math.nan
         return (stamp - before) / steps
 
