@@ -60,7 +60,7 @@ IMPURE_PARTS = frozenset(
     "cadence.command cadence.probe fleet.options fleet.scan fleet.trend_command "
     "mcp.command mcp.jobs mcp.server mcp.tools "
     "prices repro.command telemetry.exporter telemetry.sinks telemetry.settings "
-    "telemetry.worker train_logs.ending train_logs.patterns train_logs.series".split()
+    "train_logs.ending train_logs.patterns train_logs.series".split()
 )
 """The modules of extensions that are not; all others are."""
 TOUCHES_FILES = frozenset(

@@ -56,10 +56,6 @@ class QuietSteps:
     spread: float = 0.0
     """Standard deviation from what is usual nearby, estimated from the median deviation."""
 
-    @property
-    def count(self) -> int:
-        return len(self.values)
-
     def compute_excess(self, step: int, value: float) -> float:
         """Compute by how much `value` exceeds the median of the quiet steps near `step`, its own
         left out, or that of all of them where few are near; in seconds."""
@@ -76,7 +72,7 @@ class QuietSteps:
         """Compute the largest median excess of `count` steps that noise alone explains, in
         seconds: `SIGMAS` standard errors of the difference of two medians."""
         factor = _MEDIAN_ERROR if count > 1 else 1.0
-        return SIGMAS * factor * self.spread * math.sqrt(1 / max(count, 1) + 1 / self.count)
+        return SIGMAS * factor * self.spread * math.sqrt(1 / max(count, 1) + 1 / len(self.values))
 
 
 def make_baseline(steps: Sequence[tuple[int, float]], reach: int) -> QuietSteps | None:
@@ -99,7 +95,7 @@ def compute_standing_cost(on: Sequence[QuietSteps], off: Sequence[QuietSteps]) -
     if not on or not off or len(on) + len(off) < MIN_PROCESSES:
         return None
     low, high = min(on, key=lambda b: b.median), max(off, key=lambda b: b.median)
-    own = math.hypot(low.spread / math.sqrt(low.count), high.spread / math.sqrt(high.count))
+    own = math.hypot(*(side.spread / math.sqrt(len(side.values)) for side in (low, high)))
     bound = SIGMAS * _MEDIAN_ERROR * own + DRIFT * high.median
     difference = low.median - high.median
     return difference if difference > bound else None

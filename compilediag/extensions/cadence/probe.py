@@ -16,7 +16,12 @@ from pathlib import Path
 from msgspec.structs import replace as changed
 
 from compilediag.errors import EXIT_INTERNAL, EXIT_OK, EXIT_USAGE, CompilediagError, UsageError
-from compilediag.extensions.cadence.conclude import Conclusion, conclude
+from compilediag.extensions.cadence.conclude import (
+    Conclusion,
+    VariantRun,
+    build_cadence_section,
+    conclude,
+)
 from compilediag.extensions.cadence.plan import (
     DEFAULT_STEPS,
     HOLE,
@@ -31,7 +36,6 @@ from compilediag.extensions.cadence.plan import (
     select_groups,
     set_argument,
 )
-from compilediag.extensions.cadence.receipt import VariantRun, build_cadence_section
 from compilediag.extensions.cadence.samples import VariantEvidence, collect_evidence
 from compilediag.receipt.sanitize import sanitize
 from compilediag.receipt.schema.receipt import Receipt

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import click
 import msgspec
 
-from compilediag.commands.terminal import get_render_options, write_stderr
+from compilediag.commands.terminal import write_stderr
 from compilediag.errors import UsageError
 from compilediag.extensions.fleet.changes import LevelChange, Mark, State, Trend
 from compilediag.extensions.fleet.entry import BadFile, ReceiptFilter
 from compilediag.extensions.fleet.scan import Fleet, Progress, load_fleet
-from compilediag.extensions.fleet.stats import Stats, list_notes
+from compilediag.extensions.fleet.stats import Stats
 from compilediag.json_document import Document
 from compilediag.option_fields import argument, option
 from compilediag.readers.lines import parse_unix_s
@@ -106,12 +106,6 @@ def load_receipts(options: FleetOptions) -> Fleet:
         none = f"none of the {len(entries):,} receipts in {root} fits"
         raise UsageError(f"{none}: configurations {shown}; {span}")
     return fleet
-
-
-def format_notes(fleet: Fleet) -> str:
-    """Format what the screen has below its tables: files that are no receipts."""
-    lines = list_notes(fleet.problems, get_render_options())
-    return "".join(f"\n{line}" for line in lines) + "\n" if lines else ""
 
 
 def make_fleet_fields(fleet: Fleet) -> dict[str, Any]:

@@ -201,8 +201,8 @@ def format_counts(counts: Mapping[str, int], options: RenderOptions) -> str:
     return ", ".join(f"{total:,} {options.clean(name, 60)}" for name, total in counts.items())
 
 
-def list_notes(bad: Sequence[BadFile], options: RenderOptions) -> list[str]:
-    """List the files that are not counted, by kind and by name."""
+def format_notes(bad: Sequence[BadFile], options: RenderOptions) -> str:
+    """Format what the screen has below its tables: files that are not counted, by kind and name."""
     lines: list[str] = []
     if bad:
         lines.append(options.paint(f"not counted: {pluralize(len(bad), 'file')}", "bold"))
@@ -213,4 +213,4 @@ def list_notes(bad: Sequence[BadFile], options: RenderOptions) -> list[str]:
             more = f" and {len(files) - MAX_NAMES:,} more" if len(files) > MAX_NAMES else ""
             why = f": {options.clean(files[0].text, 160)}" if len(files) == 1 else ""
             lines += options.wrap(f"{len(files):,} {description}: {names}{more}{why}", "  ", "    ")
-    return lines
+    return "".join(f"\n{line}" for line in lines) + "\n" if lines else ""

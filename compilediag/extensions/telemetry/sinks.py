@@ -20,12 +20,39 @@ from compilediag.extensions.telemetry.metrics import (
     MetricsSnapshot,
     iterate_points,
 )
-from compilediag.extensions.telemetry.worker import PushFailed, Sink
 
 SCOPE = "compilediag"
 _LOGGER = "opentelemetry"
 JOB = "compilediag"
 PUSH_TIMEOUT_S = 10.0
+
+
+class PushFailed(Exception):
+    """A receiver did not accept a push; the text gives the reason."""
+
+
+class Sink:
+    """A destination of snapshots. `open`, `push` and `close` are called in one thread and may take
+    long; what they raise costs the push, not the run."""
+
+    name: str
+    """A word: "otlp"."""
+    where: str
+    """For messages: "the OTLP collector at http://localhost:4318"; no credentials."""
+
+    def open(self) -> None:
+        """Prepare for pushes; called once, before the first."""
+
+    def push(self, snapshot: MetricsSnapshot) -> None:
+        """Send one snapshot."""
+        raise NotImplementedError
+
+    def get_warning(self) -> str | None:
+        """Get what was logged about a push still in progress; called from another thread."""
+        return None
+
+    def close(self) -> None:
+        """Release what `open` acquired; nothing waits for it."""
 
 
 class OtlpSink(Sink):
