@@ -208,7 +208,7 @@ def _merge_firing_steps(variant: VariantEvidence, fires: Sequence[int]) -> Varia
         step: {n for group in variant.groups for n in group.get_rest(step)}.difference(fires)
         for step in fires
     }
-    later = frozenset().union(*rests.values())
+    later = frozenset(number for rest in rests.values() for number in rest)
     if not later:
         return variant
     steps = {sample.number: sample for sample in variant.samples}

@@ -65,9 +65,10 @@ def compare_with_sum(together: Cost, alone: Sequence[Cost]) -> dict[str, Any]:
 def _subtract(splits: Sequence[CostSplit | None], drift: float) -> float | None:
     """Compute the seconds of the first, which is of all together, beyond those of the parts; None
     if one is missing or noise decides."""
-    both, *parts = [split for split in splits if split is not None] or [None]
-    if both is None or not parts or len(parts) + 1 < len(splits):
+    known = [split for split in splits if split is not None]
+    if len(known) < max(len(splits), 2):
         return None
+    both, *parts = known
     noise = math.hypot(*(part.noise_s or 0.0 for part in (both, *parts)))
     compile_s = sum(part.compile_s or 0.0 for part in parts)
     metric_s = sum(_get_metric_s(part) for part in parts)

@@ -61,14 +61,6 @@ _MAD_TO_DEVIATION = 1.4826
 """Of the normal distribution: its deviation is so many times its median absolute one."""
 
 
-class Placed(NamedTuple):
-    """The first value at the new level, and the range in which it lies."""
-
-    at: int
-    earliest: int
-    latest: int
-
-
 SHORTEST = 4
 """Values a new level must hold to be called lasting."""
 
@@ -118,7 +110,7 @@ def find_steps(
             continue
         begin = low + split.low
         part = values[begin : low + split.high]
-        at = begin + locate(part, split.at - split.low, shares=rule.shares).at
+        at = begin + locate(part, split.at - split.low, shares=rule.shares)[0]
         splits.append(at)
         waiting += [(low, at), (at, high)]
     splits.sort()
@@ -130,16 +122,14 @@ def find_steps(
         level_steps: list[LevelStep] = []
         for low, at, high in bounds:
             part = values[low:high]
-            placed = locate(part, at - low, shares=rule.shares, correlation=correlation)
+            place = locate(part, at - low, shares=rule.shares, correlation=correlation)
             ranks = compute_ranks(part, ties[low:high])
             level_steps.append(
                 LevelStep(
-                    at=low + placed.at,
-                    earliest=low + placed.earliest,
-                    latest=low + placed.latest,
-                    before=centre(part[: placed.at]),
-                    after=centre(part[placed.at :]),
-                    chance=compute_chance(ranks, placed.at, correlation),
+                    *(low + index for index in place),
+                    before=centre(part[: place[0]]),
+                    after=centre(part[place[0] :]),
+                    chance=compute_chance(ranks, place[0], correlation),
                 )
             )
         weakest = max(level_steps, key=lambda step: _compute_doubt(step, rule))
@@ -162,8 +152,9 @@ def _compute_doubt(step: LevelStep, rule: StepRule) -> float:
 
 def locate(
     values: Sequence[float], at: int, *, shares: bool = False, correlation: float = 0.0
-) -> Placed:
-    """Locate the one step in `values` that is somewhere near `at`: its index, and the range of it.
+) -> tuple[int, int, int]:
+    """Locate the one step in `values` that is somewhere near `at`: the index of the first value at
+    the new level, the earliest and the latest that it may be.
 
     Args:
         values: the series, with one step.
@@ -198,7 +189,7 @@ def locate(
         at = best
     bound = costs[at] + WITHIN * (1 + correlation) / (1 - correlation)
     possible = [index for index in range(1, len(values)) if costs[index] <= bound]
-    return Placed(at, min(possible[0], at), max(possible[-1], at))
+    return at, min(possible[0], at), max(possible[-1], at)
 
 
 def compute_ranks(values: Sequence[float], ties: Sequence[int]) -> list[int]:
