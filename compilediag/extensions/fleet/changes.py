@@ -115,10 +115,6 @@ class Trend(NamedTuple):
         """The number of machines on which its timings were taken."""
         return len({series.machine for series in self.series if series.machine is not None})
 
-    def get_points(self, change: LevelChange) -> tuple[float, ...]:
-        """Get the short series in which a change is."""
-        return next(series.points for series in self.series if change in series.changes)
-
 
 class ChangeEvent(NamedTuple):
     """Changes of one configuration that began together."""

@@ -273,7 +273,7 @@ def _build_log(stream: Stream) -> TrainLog:
         covered=compute_covered(stream),
         clock="timestamps" if stream.pattern.seconds == "between" else "trainer",
         ended_steps=count_ended_steps(stream),
-        rates=stream.pad_rates(),
+        rates={name: stream.pad_series(name) for name in stream.rates},
         last=stream.last,
         losses=stream.losses,
         losses_not_finite=stream.losses_not_finite,

@@ -209,12 +209,12 @@ class Stream:
         if len(self.numbers) >= LINES_LIMIT:
             self.left_out["over_limit"] += 1
             return
-        # Invariant: `numbers` grows last; `_pad_series` counts the lines before this one by it.
+        # Invariant: `numbers` grows last; `pad_series` counts the lines before this one by it.
         self.seconds.append(self._read_seconds(figures, step))
         for name, figure in figures.items():
             if name in RATES:
                 value = parse_number(figure, RATES[name])
-                series = self._pad_series("mfu" if name.startswith("mfu") else name)
+                series = self.pad_series("mfu" if name.startswith("mfu") else name)
                 series.append(value if 0 < value < math.inf else math.nan)
         self.numbers.append(math.nan if step is None else step)
         if step is not None:
@@ -241,17 +241,13 @@ class Stream:
                 # Megatron leaves a loss that is NaN out of its mean, and counts such steps.
                 self.losses_not_finite += 1
 
-    def _pad_series(self, name: str) -> array[float]:
+    def pad_series(self, name: str) -> array[float]:
         """Pad the series of a rate to one value for each line before this one."""
         series = self.rates.setdefault(name, _make_floats())
         lines = len(self.numbers)
         del series[lines:]  # a line may hold a rate in two spellings
         series.extend([math.nan] * (lines - len(series)))
         return series
-
-    def pad_rates(self) -> dict[str, array[float]]:
-        """Pad all series of rates, each to one value a line."""
-        return {name: self._pad_series(name) for name in self.rates}
 
     def _read_seconds(self, figures: Mapping[str, str], step: int | None) -> float:
         if self.pattern.seconds == "between":
