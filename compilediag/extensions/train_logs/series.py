@@ -111,8 +111,12 @@ class Bars:
             self.begun += 1
             self._first = self._newest = bar
         elif bar.done > newest.done:
-            self._newest = bar
-            self._time_steps(bar)
+            self._newest, first = bar, self._first
+            passed_s = bar.elapsed_s - first.elapsed_s if first is not None else 0
+            if first is not None and passed_s >= SECONDS_ENOUGH:
+                steps = bar.done - first.done
+                self._add(bar, passed_s / steps, steps)
+                self._first, self._is_timed = bar, True
 
     def finish(self) -> None:
         """Finish the bar in progress."""
@@ -123,14 +127,6 @@ class Bars:
             self._add(bar, bar.step_s, bar.done)
         self.steps += bar.done
         self._is_timed = False
-
-    def _time_steps(self, bar: Bar) -> None:
-        first = self._first
-        if first is None or bar.elapsed_s - first.elapsed_s < SECONDS_ENOUGH:
-            return
-        steps = bar.done - first.done
-        self._add(bar, (bar.elapsed_s - first.elapsed_s) / steps, steps)
-        self._first, self._is_timed = bar, True
 
     def _add(self, bar: Bar, step_s: float, steps: int) -> None:
         if len(self.numbers) < TIMED_LIMIT:
@@ -147,19 +143,16 @@ class NamelessBars:
     mean_rate: bool
     _by_total: dict[int, Bars] = field(default_factory=dict[int, Bars])
     _votes: Counter[int] = field(default_factory=Counter[int])
-    _logged: bool = False
+    logged: bool = False
+    """A line of a step was printed since the last drawing."""
 
     def take(self, bar: Bar) -> None:
         """Take the next drawing of any of them."""
-        if self._logged:
+        if self.logged:
             self._votes[bar.total] += 1
-            self._logged = False
+            self.logged = False
         if bar.total in self._by_total or len(self._by_total) < TOTALS_LIMIT:
             self._by_total.setdefault(bar.total, Bars(self.mean_rate)).take(bar)
-
-    def note_step(self) -> None:
-        """Note that a line of a step was printed."""
-        self._logged = True
 
     def find_training(self) -> Bars | None:
         """Find the bars of training; None where none is surely that: also where one that began anew
@@ -221,7 +214,7 @@ class Stream:
             self._recent.append(step)
         self.note_figures(figures)
         if self.nameless is not None:
-            self.nameless.note_step()
+            self.nameless.logged = True
 
     def note_figures(self, figures: Mapping[str, str]) -> None:
         """Note the figures of a line that are no series: the last loss, the highest peak."""
