@@ -41,14 +41,7 @@ from compilediag.runs.trials.trial import (
 )
 from compilediag.runs.work_progress import WorkProgress
 
-_ONE_RUN = (
-    "fix",
-    "cadence_probe",
-    "trace_writes",
-    "trace",
-    "tlparse",
-    "depyf",
-)
+_ONE_RUN = ("fix", "cadence_probe", "trace_writes", "trace", "tlparse", "depyf")
 """RunOptions that change the runs that are compared, or make others."""
 
 
@@ -59,22 +52,15 @@ def run_against_eager(options: RunOptions) -> int:
     """
     _require_possible(options)
     pairs = options.rounds or PAIRS
-    confirm_reruns(
-        "against-eager",
-        options.target,
-        f"{2 * pairs} times, compiled and eager in turns, and once more to compare numbers",
-        yes=options.yes,
-        quiet=options.quiet,
-    )
-    run_options = read_option_files(options)
+    times = f"{2 * pairs} times, compiled and eager in turns, and once more to compare numbers"
+    confirm_reruns("against-eager", options.target, times, options)
+    target, run_options = options.target, read_option_files(options)
     stage = f"run 0: compiled, pair 1 of {pairs}"
     announce = make_announcer(quiet=options.quiet)
     announce(f"{stage}; its output goes to a file")
     with WorkProgress(stage=stage, silent=options.quiet):
         outcome, first = run_first_trial(
-            lambda own, caches: run_with_plan(
-                options.target, own, {**os.environ, **caches}, COMPILED
-            ),
+            lambda own, caches: run_with_plan(target, own, {**os.environ, **caches}, COMPILED),
             run_options,
             FOLDER,
             keep_caches=options.keep_caches,

@@ -54,7 +54,6 @@ _EXIT_CODES: dict[Verdict, int] = {
   compilediag certify --also "train.py --seq 512" -- train.py
 """,
     cls=TargetCommand,
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
 def command(options: CertifyOptions) -> int:
     """Prove that a change makes a program better and changes no result.

@@ -27,7 +27,7 @@ def run_cold_and_warm(options: RunOptions) -> int:
     refuse(options, _OTHER_RUNS, "makes other runs than cold-and-warm: leave one of them out")
     if not options.target:
         raise UsageError("say what to run: `compilediag measure cold-and-warm train.py`")
-    confirm_reruns("cold-and-warm", options.target, "twice", yes=options.yes, quiet=options.quiet)
+    confirm_reruns("cold-and-warm", options.target, "twice", options)
     announce = make_announcer(quiet=options.quiet)
     return finish(run_twice(options.target, read_option_files(options), announce), options)
 

@@ -119,7 +119,6 @@ class FixCommand(TargetCommand):
 """,
     cls=FixCommand,
     table=lambda given: read_pyproject_defaults({**given, "fix": True}),
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
 def command(options: FixOptions) -> int:
     """Try changes for the findings of a run, and prove those that work.
@@ -250,7 +249,7 @@ def fix_run(options: RunOptions, outcome: Outcome, trial: Trial, key: str | None
 
 def _confirm(options: RunOptions, words: tuple[str, ...]) -> None:
     how_often = "at least twice, and for a short time once for each change"
-    confirm_reruns("fix", words, how_often, yes=options.yes, quiet=options.quiet)
+    confirm_reruns("fix", words, how_often, options)
 
 
 def _fix(

@@ -72,10 +72,9 @@ def subcommand(
     examples: str,
     cls: type[Command] = Command,
     table: Callable[[Given], Mapping[str, Any]] = lambda given: {},
-    **settings: Any,
 ) -> Callable[[Callable[[Options], int | None]], Command]:
     """Make a function of typed options a command; its docstring is the help. `table` gives the
-    defaults of pyproject.toml for what was not given, by key; `settings` are of click's command.
+    defaults of pyproject.toml for what was not given, by key.
     """
 
     def make_command(function: Callable[[Options], int | None]) -> Command:
@@ -88,7 +87,6 @@ def subcommand(
             params=_make_parameters(options, name),
             help=inspect.getdoc(function),
             epilog=f"\b\nExamples:\n{examples}",
-            **settings,
         )
 
     return make_command

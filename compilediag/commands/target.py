@@ -92,6 +92,9 @@ def read_option_files(options: RunOptions) -> RunOptions:
 class TargetCommand(Command):
     """A command whose last argument is TARGET with its own arguments."""
 
+    ignore_unknown_options = True
+    allow_interspersed_args = False
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         typed = list(args)
         long = [
@@ -116,30 +119,21 @@ def target_command(
     name: str, examples: str
 ) -> Callable[[Callable[[RunOptions], int | None]], Command]:
     """Make a subcommand that runs TARGET; everything after TARGET is the target's own."""
-    return subcommand(
-        name,
-        RunOptions,
-        examples=examples,
-        cls=TargetCommand,
-        table=read_pyproject_defaults,
-        context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
-    )
+    table = read_pyproject_defaults
+    return subcommand(name, RunOptions, examples=examples, cls=TargetCommand, table=table)
 
 
 # --- before it is run again ----------------------------------------------------------------------
 
 
-def confirm_reruns(
-    command: str, words: Sequence[str], how_often: str, *, yes: bool, quiet: bool
-) -> None:
+def confirm_reruns(command: str, words: Sequence[str], how_often: str, options: RunOptions) -> None:
     """Confirm that a program runs again: side effects are repeated, which is said in any event.
 
     Args:
         command: as it was typed: "fix", "against-eager".
         words: the command line of the program.
         how_often: what follows "runs PROGRAM", as "twice".
-        yes: it was confirmed with the command.
-        quiet: with `yes`, nothing is printed.
+        options: `yes` confirms it with the command; with `quiet`, too, nothing is printed.
 
     Raises:
         UsageError: the user refused, or nobody is there to confirm.
@@ -148,11 +142,11 @@ def confirm_reruns(
         f"runs {clean(shlex.join(words), limit=200)} {how_often}; what it writes or sends, it "
         "writes or sends each time"
     )
-    if not yes and not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
+    if not options.yes and not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
         raise UsageError(f"{command} {what}: add --yes if nobody can be asked")
-    if not yes or not quiet:
+    if not options.yes or not options.quiet:
         write_message(f"{command} {what}.")
-    if not yes and not click.confirm("go on?", default=False, err=True):
+    if not options.yes and not click.confirm("go on?", default=False, err=True):
         raise UsageError("nothing was run")
 
 

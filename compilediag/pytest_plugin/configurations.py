@@ -15,7 +15,7 @@ from compilediag.compare.gate.judgement import Judgement
 from compilediag.errors import BaselineUnreadable, CompilediagError
 from compilediag.pytest_plugin.judge import JudgedPart, Problem
 from compilediag.pytest_plugin.marks import Requirements
-from compilediag.pytest_plugin.settings import SessionSettings, get_baseline_path
+from compilediag.pytest_plugin.settings import SessionSettings, read_settings
 from compilediag.runs.watch import WatchResult
 from compilediag.views.format import format_seconds, pluralize
 from compilediag.views.text import clean
@@ -127,7 +127,7 @@ def write_baseline(session: pytest.Session) -> None:
     config = session.config
     if hasattr(config, "workerinput"):
         return
-    path, texts = get_baseline_path(config), config.stash.setdefault(_CHANGED, {})
+    path, texts = read_settings(config).baseline, config.stash.setdefault(_CHANGED, {})
     if not texts:
         config.stash[_MESSAGES] = [f"{path.name}: no configuration was recorded"]
         return

@@ -41,12 +41,6 @@ class Problem:
         """Make the problem of a test that cannot be judged."""
         return cls(f"blind: {headline}", tuple(details), blind=True)
 
-    @classmethod
-    def make_unmeasured(cls, name: str) -> Problem:
-        """Make the problem of a count that has a limit and was not measured: that is not zero."""
-        what = f"{_get_noun(name)}s were not measured here"
-        return cls.make_blind(f"{what}: skip the test where they cannot be")
-
 
 class CompileFailure(pytest.fail.Exception):
     """A test compiled what it must not, or cannot be judged. Shown without a traceback."""
@@ -133,6 +127,17 @@ class JudgedPart:
         """Get a count by its name; None where it was not measured."""
         return get_count(self.receipt, self._run, name)
 
+    def judge_count(self, name: str, limit: Limit, wanted: str) -> list[Problem]:
+        """Judge a count by a limit that it must not exceed; `wanted`: what it was to be. A count
+        that was not measured is not zero."""
+        number = self.get_count(name)
+        if number is None:
+            what = f"{_get_noun(name)}s were not measured here"
+            return [Problem.make_blind(f"{what}: skip the test where they cannot be")]
+        headline = f"{describe_count(name, number)}, {wanted}"
+        broken = limit.is_broken_by(number)
+        return [Problem(headline, tuple(self.list_details(name)))] if broken else []
+
     def list_details(self, name: str) -> list[str]:
         """List what a count counts, line by line."""
         part = self.receipt.compile
@@ -197,12 +202,7 @@ def judge(run: WatchResult, required: Requirements, warmups: Intervals) -> list[
             headline = f"{' and '.join(happened)}{after}; zero_recompiles allows none"
             problems.append(Problem(headline, tuple(part.list_causes((*made, *failed)))))
     for name, bound in required.limits.items():
-        number = part.get_count(name)
-        if number is None:
-            problems.append(Problem.make_unmeasured(name))
-        elif Limit(name, ">", bound).is_broken_by(number):
-            headline = f"{describe_count(name, number)}, the budget is {bound}"
-            problems.append(Problem(headline, tuple(part.list_details(name))))
+        problems += part.judge_count(name, Limit(name, ">", bound), f"the budget is {bound}")
     names = set(required.limits)
     covered = "eager_fallbacks" in names or not {"recompiles", "compiles"} & names
     if part.failed_recompiles and not covered:
@@ -296,12 +296,7 @@ def judge_exact(run: WatchResult, block: Block, expected: Mapping[str, int]) -> 
     inside = JudgedPart(extract_part(run, block.start, block.end))
     problems = find_blindness(run.receipt, run.calls, may_be_quiet=True)
     for name, wanted in expected.items():
-        number = inside.get_count(name)
-        if number is None:
-            problems.append(Problem.make_unmeasured(name))
-        elif number != wanted:
-            headline = f"{describe_count(name, number)}, expected {wanted}"
-            problems.append(Problem(headline, tuple(inside.list_details(name))))
+        problems += inside.judge_count(name, Limit(name, "!=", wanted), f"expected {wanted}")
     if not problems and not any(expected.values()):
         problems = _find_hollow(run, block)
     return problems

@@ -21,7 +21,7 @@ class SessionSettings:
     report: Path | None
     """Folder of the receipts, relative to where pytest was started; None where none are written."""
     baseline: Path
-    """File of the baseline."""
+    """File of the baseline, relative to the folder of the configuration file."""
     limits: tuple[Limit, ...]
     update: bool
     """The baseline is written, and no test is judged by it."""
@@ -39,20 +39,15 @@ def read_settings(config: pytest.Config) -> SessionSettings:
         limits = parse_limits(fail_on) if fail_on else ()
     except UsageError as error:
         raise pytest.UsageError(f"compilediag_fail_on: {error}") from None
+    folder = config.inipath.parent if config.inipath is not None else config.rootpath
     report = config.getoption("compilediag_report") or config.getini("compilediag_report")
     return SessionSettings(
         report=config.invocation_params.dir / str(report) if report else None,
-        baseline=get_baseline_path(config),
+        baseline=folder / str(config.getini("compilediag_baseline")),
         limits=limits,
         update=bool(config.getoption("compilediag_update")),
         strict=bool(config.getini("compilediag_strict_improvement")),
     )
-
-
-def get_baseline_path(config: pytest.Config) -> Path:
-    """Get the file of the baseline, relative to the folder of the configuration file."""
-    folder = config.inipath.parent if config.inipath is not None else config.rootpath
-    return folder / str(config.getini("compilediag_baseline"))
 
 
 CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"

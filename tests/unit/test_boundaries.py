@@ -59,8 +59,8 @@ PURE_ROOMS = frozenset(
 IMPURE_PARTS = frozenset(
     "cadence.command cadence.probe fleet.options fleet.scan fleet.trend_command "
     "mcp.command mcp.jobs mcp.server mcp.tools "
-    "prices repro.command telemetry.exporter telemetry.otlp telemetry.settings "
-    "telemetry.worker train_logs.ending train_logs.patterns train_logs.series".split()
+    "prices repro.command telemetry.exporter telemetry.sinks telemetry.settings "
+    "train_logs.ending train_logs.patterns train_logs.series".split()
 )
 """The modules of extensions that are not; all others are."""
 TOUCHES_FILES = frozenset(
@@ -227,7 +227,7 @@ CHECKS: tuple[Check, ...] = (
     only_writers_print,
 )
 
-FLEET = "compilediag.extensions.fleet.stats_view"
+FLEET = "compilediag.extensions.fleet.trend_view"
 STEPS, RULE = "compilediag_harness.steps.steps", "compilediag.rules.breaks.rule"
 VIOLATIONS: tuple[tuple[Check, str, str], ...] = (
     (inside_stays_inside, STEPS, "import compilediag.errors"),
@@ -266,7 +266,7 @@ ALLOWED: tuple[tuple[Check, str, str], ...] = (
     (
         extensions_stand_alone,
         "compilediag.extensions.fleet.stats_command",
-        "from compilediag.extensions.fleet import stats_view\nfrom compilediag import cli",
+        "from compilediag.extensions.fleet import stats\nfrom compilediag import cli",
     ),
     (rooms_go_down, RULE, "from compilediag.rules.breaks import break_report"),
     (pure_is_pure, RULE, "from pathlib import PurePosixPath"),

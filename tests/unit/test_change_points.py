@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from compilediag.extensions.fleet import count_levels, noisy_steps
+from compilediag.extensions.fleet import noisy_steps
+from compilediag.extensions.fleet.trend import find_levels
 
 SEED = 20_261_121
 NOISE = 0.02
@@ -126,11 +127,11 @@ def test_shares_are_compared_by_their_means() -> None:
 def test_too_short_series_have_no_steps() -> None:
     """Below twice the shortest level nothing is found; `compute_min_values` is what is needed."""
     assert found(random.Random(1), [1.0] * 3 + [2.0] * 3) == ()
-    needed = noisy_steps.compute_min_values(0.01, noisy_steps.SHORTEST)
+    needed = noisy_steps.compute_min_values(0.01)
     half = needed // 2
     assert found(random.Random(1), [1.0] * half + [2.0] * (needed - half), chance=0.01) != ()
     fewer = [float(number) for number in range(needed - 1)]
-    split = noisy_steps.find_split(fewer, range(len(fewer)), noisy_steps.SHORTEST)
+    split = noisy_steps.find_split(fewer, range(len(fewer)))
     assert split.chance > 0.01
 
 
@@ -175,7 +176,7 @@ def test_the_level_of_the_likelihood_ratio_is_right() -> None:
 def test_lasting_counts_are_levels(series, levels, began) -> None:
     """A count that stays at another value has changed, be it by one and for three receipts; a
     single receipt changes nothing, and the newest ones are kept apart until there are enough."""
-    found = count_levels.find_levels(series)
+    found = find_levels(series)
     assert [tuple(level) for level in found.levels] == levels
     assert found.began == began
 
@@ -185,7 +186,7 @@ def test_lasting_counts_are_levels(series, levels, began) -> None:
 )
 def test_restless_counts_have_no_levels(series: list[int]) -> None:
     """Counts that differ from run to run are left to the statistics of noise."""
-    assert count_levels.find_levels(series) is None
+    assert find_levels(series) is None
 
 
 @pytest.mark.parametrize("share", [0.02, 0.05, 0.1, 0.3])
@@ -194,6 +195,6 @@ def test_strays_make_no_level(share: float) -> None:
     draw = random.Random(SEED)
     alarms = 0
     for _ in range(300):
-        found = count_levels.find_levels([3 * (draw.random() < share) for _ in range(200)])
+        found = find_levels([3 * (draw.random() < share) for _ in range(200)])
         alarms += found is not None and (len(found.levels) > 1)
     assert alarms <= 6

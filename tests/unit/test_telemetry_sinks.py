@@ -11,14 +11,14 @@ import pytest
 from collector import Collector
 
 from compilediag.errors import UsageError
-from compilediag.extensions.telemetry.exporter import SHUTDOWN_TIMEOUT_S, Exporter, make_sinks
+from compilediag.extensions.telemetry import exporter
 from compilediag.extensions.telemetry.metrics import METRICS, MetricsSnapshot
 from compilediag.extensions.telemetry.settings import (
     TelemetrySettings,
     find_endpoint,
     make_settings,
 )
-from compilediag.extensions.telemetry.worker import ExportWorker, Sink
+from compilediag.extensions.telemetry.sinks import Sink
 from compilediag.runs.supervised.child import ExitInfo
 from compilediag_harness.base.journal import Journal
 from compilediag_harness.wire import ProcessStarted, encode
@@ -31,8 +31,7 @@ SNAPSHOT = MetricsSnapshot(
     processes=1,
     compiles=4,
     recompiles=3,
-    compile_first_s=1.5,
-    compile_again_s=0.75,
+    compile_s={"first": 1.5, "recompile": 0.75},
     steps=100,
     goodput_s=45.0,
     goodput=0.75,
@@ -53,12 +52,10 @@ def collector():
 def fed(
     settings: TelemetrySettings,
     snapshots: Sequence[MetricsSnapshot],
-) -> list[ExportWorker]:
+) -> list[exporter.ExportWorker]:
     """Every snapshot in turn, given to the receivers of `settings` until they are through."""
-    workers = [
-        ExportWorker(item, 0.0)
-        for item in make_sinks(settings, {}, configuration="train", run_id="20261121-train")
-    ]
+    sinks = exporter.make_sinks(settings, {}, configuration="train", run_id="20261121-train")
+    workers = [exporter.ExportWorker(item, 0.0) for item in sinks]
     for item in workers:
         item.start()
         for snapshot in snapshots:
@@ -173,7 +170,7 @@ def test_the_push_gateway_gets_a_page(collector: Collector) -> None:
 def test_prometheus_scrapes_the_page() -> None:
     """A scrape over HTTP gives the newest snapshot."""
     pytest.importorskip("prometheus_client")
-    sink = make_sinks(
+    sink = exporter.make_sinks(
         TelemetrySettings(prometheus_listen=("127.0.0.1", 0)), {}, configuration="train", run_id="x"
     )[0]
     sink.open()
@@ -217,7 +214,7 @@ class Slow(Sink):
 def test_newer_figures_replace_those_that_wait() -> None:
     """While a push hangs, newer snapshots take each other's place."""
     sink = Slow()
-    feeding = ExportWorker(sink, 0.0)
+    feeding = exporter.ExportWorker(sink, 0.0)
     feeding.start()
     feeding.offer(SNAPSHOT)
     assert sink.asked.wait(TIMEOUT_S)
@@ -233,7 +230,7 @@ def test_newer_figures_replace_those_that_wait() -> None:
 def test_a_receiver_that_hangs_is_left_behind() -> None:
     """`join` gives up; what it did not take counts as lost, with what it said meanwhile."""
     sink = Slow()
-    feeding = ExportWorker(sink, 0.0)
+    feeding = exporter.ExportWorker(sink, 0.0)
     feeding.start()
     feeding.offer(LAST)
     assert sink.asked.wait(TIMEOUT_S)
@@ -249,7 +246,7 @@ def test_pushes_begin_a_period_apart() -> None:
     """By a clock that stands still there is a first push and none after it, until the run's end."""
     sink, now = Slow(), 100.0
     sink.go_on.set()
-    feeding = ExportWorker(sink, 15.0, lambda: now)
+    feeding = exporter.ExportWorker(sink, 15.0, lambda: now)
     feeding.start()
     feeding.offer(SNAPSHOT)
     assert sink.asked.wait(TIMEOUT_S)
@@ -277,7 +274,7 @@ def test_a_hanging_receiver_costs_the_end_of_the_run_a_bounded_time(tmp_path: Pa
     slow, quick = Slow(), Slow()
     quick.go_on.set()
     journal_in(tmp_path).close()
-    exporter_thread = Exporter(str(tmp_path), [slow, quick], 15.0, started_unix=START)
+    exporter_thread = exporter.Exporter(str(tmp_path), [slow, quick], 15.0, started_unix=START)
     exporter_thread.start()
     reported = exporter_thread.stop(ExitInfo(7, 0, 1.0))
     slow.go_on.set()
@@ -286,7 +283,7 @@ def test_a_hanging_receiver_costs_the_end_of_the_run_a_bounded_time(tmp_path: Pa
     assert "a slow sink" in reported.notes[0]
     assert "the last figures of the run were not taken" in reported.notes[0]
     assert reported.extension["slow"]["pushes"] == 1
-    assert SHUTDOWN_TIMEOUT_S <= 2.0
+    assert exporter.SHUTDOWN_TIMEOUT_S <= 2.0
 
 
 @pytest.mark.parametrize(

@@ -56,10 +56,6 @@ class QuietSteps:
     spread: float = 0.0
     """Standard deviation from what is usual nearby, estimated from the median deviation."""
 
-    @property
-    def count(self) -> int:
-        return len(self.values)
-
     def compute_excess(self, step: int, value: float) -> float:
         """Compute by how much `value` exceeds the median of the quiet steps near `step`, its own
         left out, or that of all of them where few are near; in seconds."""
@@ -76,7 +72,7 @@ class QuietSteps:
         """Compute the largest median excess of `count` steps that noise alone explains, in
         seconds: `SIGMAS` standard errors of the difference of two medians."""
         factor = _MEDIAN_ERROR if count > 1 else 1.0
-        return SIGMAS * factor * self.spread * math.sqrt(1 / max(count, 1) + 1 / self.count)
+        return SIGMAS * factor * self.spread * math.sqrt(1 / max(count, 1) + 1 / len(self.values))
 
 
 def make_baseline(steps: Sequence[tuple[int, float]], reach: int) -> QuietSteps | None:
@@ -99,7 +95,7 @@ def compute_standing_cost(on: Sequence[QuietSteps], off: Sequence[QuietSteps]) -
     if not on or not off or len(on) + len(off) < MIN_PROCESSES:
         return None
     low, high = min(on, key=lambda b: b.median), max(off, key=lambda b: b.median)
-    own = math.hypot(low.spread / math.sqrt(low.count), high.spread / math.sqrt(high.count))
+    own = math.hypot(*(side.spread / math.sqrt(len(side.values)) for side in (low, high)))
     bound = SIGMAS * _MEDIAN_ERROR * own + DRIFT * high.median
     difference = low.median - high.median
     return difference if difference > bound else None
@@ -176,12 +172,13 @@ def attribute_cost(
                 since = fires[0]  # a frame is compiled for the first time once, whenever that is
             compile_s[since] += event.seconds
         # In warm-up, where no two steps are alike, only its compiles are reported.
-        of_first = compile_s[fires[0]]
+        of_first = compile_s[fires[0]] if control is not None else None
         first = CostSplit(total_s=of_first or None, compile_s=of_first, metric_s=None, sync_s=None)
         if fires[0] >= warmup:
             first = _split_cost(fires[:1], of_first, usual)
         if later:
-            recurring = _split_cost(later, fmean(compile_s[step] for step in later), usual)
+            mean_s = fmean(compile_s[step] for step in later) if control is not None else None
+            recurring = _split_cost(later, mean_s, usual)
     # A phase that does not stand out in the median of the later firings stays None unless the
     # compiles of the first one do.
     by_phase: dict[str, float | None] = {}
@@ -192,8 +189,8 @@ def attribute_cost(
     return Cost(
         fires=tuple(fires),
         after_warmup=len(counted),
-        first_hit=_drop_compiles(first, control),
-        recurring=_drop_compiles(recurring, control),
+        first_hit=first,
+        recurring=recurring,
         compile_s=sum(event.seconds for event in extra) if control is not None else None,
         metric_s=_sum_all(first and first.metric_s, recurring and recurring.metric_s, len(later)),
         sync_s=_sum_all(first and first.sync_s, recurring and recurring.sync_s, len(later)),
@@ -207,10 +204,13 @@ def attribute_cost(
 def _merge_firing_steps(variant: VariantEvidence, fires: Sequence[int]) -> VariantEvidence:
     """Move what one firing did in several steps into the first of them: of each later step what it
     took beyond the usual one. The later ones are no steps of their own any more."""
-    rests = {step: rest for step in fires if (rest := variant.list_rest(step) - set(fires))}
-    if not rests:
+    rests = {
+        step: {n for group in variant.groups for n in group.get_rest(step)}.difference(fires)
+        for step in fires
+    }
+    later = frozenset(number for rest in rests.values() for number in rest)
+    if not later:
         return variant
-    later = frozenset(step for rest in rests.values() for step in rest)
     steps = {sample.number: sample for sample in variant.samples}
     quiet = [s for s in variant.samples if not s.compile_s and s.number not in later | set(fires)]
     # The medians of steps, part by part.
@@ -312,8 +312,9 @@ def _list_phase_seconds(samples: Iterable[StepSample], phase: str) -> list[tuple
     return [(sample.number, sample.phases[phase]) for sample in samples if phase in sample.phases]
 
 
-def _split_cost(steps: Sequence[int], compile_s: float, usual: _Usual) -> CostSplit:
-    """Split the median of some firings; where nothing stands out, there is no total."""
+def _split_cost(steps: Sequence[int], compile_s: float | None, usual: _Usual) -> CostSplit:
+    """Split the median of some firings; where nothing stands out, there is no total. `compile_s`:
+    None without a control, since nobody knows whose the compiles are."""
     samples = [usual.by_number[step] for step in steps]
     bound = usual.work.compute_bound(len(steps))
     # 0 within the noise; not known unless it was measured in most of them.
@@ -326,7 +327,7 @@ def _split_cost(steps: Sequence[int], compile_s: float, usual: _Usual) -> CostSp
     metric = usual.work.compute_median_excess((s.number, s.work_s) for s in samples) - (sync or 0.0)
     metric_s = metric if metric > bound else None
     return CostSplit(
-        total_s=(compile_s + (metric_s or 0.0) + (sync or 0.0)) or None,
+        total_s=((compile_s or 0.0) + (metric_s or 0.0) + (sync or 0.0)) or None,
         compile_s=compile_s,
         metric_s=metric_s,
         sync_s=sync,
@@ -350,11 +351,3 @@ def _sum_all(first: float | None, per_firing: float | None, later: int) -> float
     if first is None and per_firing is None:
         return None
     return (first or 0.0) + (per_firing or 0.0) * later
-
-
-def _drop_compiles(split: CostSplit | None, control: VariantEvidence | None) -> CostSplit | None:
-    """Drop compiles where there is no control: nobody knows whose they are."""
-    if split is None or control is not None:
-        return split
-    total = (split.metric_s or 0.0) + (split.sync_s or 0.0)
-    return msgspec.structs.replace(split, total_s=total or None, compile_s=None)

@@ -11,16 +11,7 @@ from compilediag.extensions.cadence.view import describe_variant
 from compilediag.runs.supervised.run_options import RunOptions
 
 
-@target_command(
-    "periodic",
-    """\
-  compilediag measure periodic model.py           the groups that model.py declares
-  compilediag measure periodic --group 'entropy=--entropy-every {n}' train.py --lr 3e-4
-  compilediag measure periodic --group 'eval=env:EVAL_EVERY={n}' --steps 200 -- -m package.train
-  compilediag run model.py --cadence-probe        the same command by another name
-""",
-)
-def command(options: RunOptions) -> int:
+def probe_target(options: RunOptions) -> int:
     """Measure what each periodic group of work costs, and explain why.
 
     Runs TARGET several times: unchanged, with every group off, with each group alone, and with all
@@ -28,11 +19,6 @@ def command(options: RunOptions) -> int:
     a template, where {n} stands for the period. Without any, it looks for rhythms in the step
     times. The exit code is that of the unchanged run.
     """
-    return probe_target(options)
-
-
-def probe_target(options: RunOptions) -> int:
-    """Probes TARGET; `run --cadence-probe` comes here too."""
     several = "one run: leave it out of a probe, which is several"
     refuse(options, TELEMETRY, f"reports {several}")
     refuse(options, ["trace_writes"], f"follows {several}")
@@ -48,3 +34,14 @@ def probe_target(options: RunOptions) -> int:
 
     outcome = probes.probe(options.target, read_option_files(options), wanted, announce)
     return finish(outcome, options)
+
+
+command = target_command(
+    "periodic",
+    """\
+  compilediag measure periodic model.py           the groups that model.py declares
+  compilediag measure periodic --group 'entropy=--entropy-every {n}' train.py --lr 3e-4
+  compilediag measure periodic --group 'eval=env:EVAL_EVERY={n}' --steps 200 -- -m package.train
+  compilediag run model.py --cadence-probe        the same command by another name
+""",
+)(probe_target)

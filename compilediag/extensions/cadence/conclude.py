@@ -1,11 +1,14 @@
-"""The conclusion of a cadence probe, drawn from the evidence of all its variants."""
+"""The conclusion of a cadence probe, from the evidence of all its variants, and its section of the
+receipt."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from statistics import median
+from typing import Any, Literal
 
 from compilediag.extensions.cadence.attribution import (
     DRIFT,
@@ -18,28 +21,33 @@ from compilediag.extensions.cadence.attribution import (
     list_quiet,
     make_baseline,
 )
-from compilediag.extensions.cadence.periods import find_offset, find_periods
+from compilediag.extensions.cadence.periods import compute_longest_period, find_offset, find_periods
 from compilediag.extensions.cadence.plan import MIN_FIRES, Plan, ProbeGroup, Variant
 from compilediag.extensions.cadence.samples import VariantEvidence, count_recompiles, find_extra
-from compilediag.receipt.schema.cadence import CostSplit, PeriodRecord
+from compilediag.receipt.schema.cadence import (
+    Attribution,
+    CadenceCause,
+    CadenceSection,
+    CollisionRecord,
+    CostSplit,
+    GroupRecord,
+    PeriodRecord,
+    Picture,
+    VariantRecord,
+    VariantSteps,
+)
+from compilediag.receipt.schema.compiles import VariantCounts
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.record import make_record
+
+MAX_CELLS = 120
 
 COMPILE_DRIFT = 0.25
 """The same compile may differ by this share between two processes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Collision:
-    """All groups together. Extras are against the sum of the groups alone; negative: cheaper.
-    None: not to be had, or within the noise."""
-
-    cost: Cost
-    extra_first_hit_s: float | None
-    extra_recurring_s: float | None
-    extra_recompiles: int | None
-
-
-def compute_collision(together: Cost, alone: Sequence[Cost]) -> Collision:
-    """Compare the collision with the sum of its parts."""
+def compare_with_sum(together: Cost, alone: Sequence[Cost]) -> dict[str, Any]:
+    """Compare the collision with the sum of its parts: the extras of a `CollisionRecord`."""
     costs = (together, *alone)
     # By which share the machine was slower for one variant than for another, as steps show in which
     # nothing happens: what costs so much more may be the same work.
@@ -47,21 +55,20 @@ def compute_collision(together: Cost, alone: Sequence[Cost]) -> Collision:
     drift = max(DRIFT, max(quiet_s) / min(quiet_s) - 1) if quiet_s else DRIFT
     known = all(cost.compile_s is not None for cost in costs)
     recompiles = sum(count_recompiles(cost.extra) for cost in alone)
-    return Collision(
-        cost=together,
-        extra_first_hit_s=_subtract(together.first_hit, [cost.first_hit for cost in alone], drift),
-        extra_recurring_s=_subtract(together.recurring, [cost.recurring for cost in alone], drift),
-        extra_recompiles=count_recompiles(together.extra) - recompiles if known else None,
-    )
+    return {
+        "extra_first_hit_s": _subtract([cost.first_hit for cost in costs], drift),
+        "extra_recurring_s": _subtract([cost.recurring for cost in costs], drift),
+        "extra_recompiles": count_recompiles(together.extra) - recompiles if known else None,
+    }
 
 
-def _subtract(
-    both: CostSplit | None, alone: Sequence[CostSplit | None], drift: float
-) -> float | None:
-    """Compute the seconds of both beyond the parts; None if a part is missing or noise decides."""
-    parts = [part for part in alone if part is not None]
-    if both is None or len(parts) != len(alone) or not parts:
+def _subtract(splits: Sequence[CostSplit | None], drift: float) -> float | None:
+    """Compute the seconds of the first, which is of all together, beyond those of the parts; None
+    if one is missing or noise decides."""
+    known = [split for split in splits if split is not None]
+    if len(known) < max(len(splits), 2):
         return None
+    both, *parts = known
     noise = math.hypot(*(part.noise_s or 0.0 for part in (both, *parts)))
     compile_s = sum(part.compile_s or 0.0 for part in parts)
     metric_s = sum(_get_metric_s(part) for part in parts)
@@ -103,7 +110,7 @@ class Conclusion:
     """Everything the probe found."""
 
     groups: tuple[GroupResult, ...] = ()
-    collision: Collision | None = None
+    collision: CollisionRecord | None = None
     periods: tuple[PeriodRecord, ...] = ()
 
 
@@ -152,8 +159,8 @@ def _conclude_group(
     off: list[QuietSteps] = []
     for variant, evidence in runs.items():
         is_on = variant.kind == "configured" or group in variant.on
-        recorded = {step for cadence in evidence.groups for step in cadence.steps}
-        quiet = list_quiet(evidence, recorded.union(fires if is_on else ()), plan.warmup)
+        fired = evidence.firing_steps.union(fires if is_on else ())
+        quiet = list_quiet(evidence, fired, plan.warmup)
         baseline = make_baseline([(sample.number, sample.work_s) for sample in quiet], plan.steps)
         if baseline is not None:
             (on if is_on else off).append(baseline)
@@ -225,7 +232,7 @@ def _find_rhythm_start(plan: Plan, evidence: VariantEvidence) -> int | None:
 
 def _conclude_collision(
     plan: Plan, results: Sequence[GroupResult], runs: Runs, control: VariantEvidence | None
-) -> Collision | None:
+) -> CollisionRecord | None:
     variant = next((candidate for candidate in runs if candidate.kind == "collision"), None)
     if variant is None:
         return None
@@ -237,6 +244,134 @@ def _conclude_collision(
             steps.update(result.cost.fires)
     together = attribute_cost(evidence, control, sorted(steps), plan.warmup)
     known = [result.cost for result in results if result.cost is not None]
-    if len(known) < len(results):
-        return Collision(together, None, None, None)  # the sum lacks a part
-    return compute_collision(together, known)
+    extras = compare_with_sum(together, known) if len(known) == len(results) else {}
+    return CollisionRecord(
+        groups=tuple(group.name for group in variant.on),
+        every=plan.every,
+        fires=together.after_warmup,
+        first_hit=together.first_hit,
+        recurring=together.recurring,
+        **extras,
+    )
+
+
+# --- the section of the receipt -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class VariantRun:
+    """One variant that was run."""
+
+    variant: Variant
+    settings: Mapping[str, str]
+    """What moved the groups: environment variables or arguments."""
+    exit_code: int | None
+    wall_s: float | None
+    evidence: VariantEvidence
+    receipt: Receipt | None = None
+    uri: str | None = None
+    """Path of its receipt from the probe's directory; None when there is none."""
+    problem: str | None = None
+
+
+def build_cadence_section(
+    plan: Plan | None,
+    groups: Sequence[ProbeGroup],
+    runs: Sequence[VariantRun],
+    conclusion: Conclusion,
+    *,
+    fresh_caches: bool,
+    notes: Sequence[str],
+) -> CadenceSection:
+    """Build the section of all the probe measured; `plan`: None if the configured run gave none."""
+    after = plan.steps - plan.warmup if plan is not None else None
+    by_variant = {run.variant: run for run in runs}
+    return make_record(
+        CadenceSection,
+        plan,
+        caches="fresh" if fresh_caches else "kept",
+        longest_period=None if after is None else compute_longest_period(after),
+        groups=tuple(make_record(GroupRecord, group) for group in groups),
+        variants=tuple(_build_variant(run, plan, conclusion) for run in runs),
+        attribution=tuple(
+            _build_cost(result, plan, by_variant)
+            for result in conclusion.groups
+            if plan is not None
+        ),
+        collision=conclusion.collision,
+        periods=conclusion.periods,
+        notes=tuple(notes),
+    )
+
+
+def _build_variant(run: VariantRun, plan: Plan | None, conclusion: Conclusion) -> VariantRecord:
+    receipt, kind = run.receipt, run.variant.kind
+    samples = run.evidence.samples
+    after = run.evidence.select_after(plan.warmup if plan is not None else 0)
+    walls = [sample.wall_s for sample in after]
+    steps = VariantSteps(
+        count=len(samples),
+        median=median(walls) if walls else None,
+        min=min(walls, default=None),
+        max=max(walls, default=None),
+    )
+    picture = None
+    if after:
+        width = -(-len(walls) // MAX_CELLS)
+        cells = (max(walls[start : start + width]) for start in range(0, len(walls), width))
+        picture = Picture(first_step=after[0].number, steps_per_cell=width, cells_s=tuple(cells))
+    fires = {group.name: run.evidence.list_fires(group.name) for group in run.evidence.groups}
+    if kind == "alone":
+        result = next((entry for entry in conclusion.groups if entry.group in run.variant.on), None)
+        if result is not None and result.cost is not None:
+            fires[result.group.name] = result.cost.fires
+    return make_record(
+        VariantRecord,
+        run,
+        name=run.variant.name,
+        kind=kind,
+        groups_on=tuple(group.name for group in run.variant.on),
+        settings=dict(run.settings),
+        receipt=run.uri,
+        status=receipt.status if receipt is not None else None,
+        steps=steps if samples else None,
+        counts=None if receipt is None else make_record(VariantCounts, receipt.compile),
+        fires=fires,
+        picture=picture,
+    )
+
+
+def _build_cost(result: GroupResult, plan: Plan, runs: Mapping[Variant, VariantRun]) -> Attribution:
+    cost = result.cost or Cost((), 0, None, None, None, None, None, {})
+    run = runs.get(Variant("alone", (result.group,)))
+    # The primary cause of each extra recompile, as the variant's own receipt names it.
+    wanted = {
+        (event.process, event.epoch, event.compile_id) for event in cost.extra if event.recompile
+    }
+    counts: Counter[tuple[str | None, str, str | None, int | None]] = Counter()
+    receipt = run.receipt if run is not None else None
+    for event in receipt.compile.events if receipt is not None else ():
+        if (event.process, event.epoch, event.compile_id) in wanted:
+            primary = next((cause for cause in event.causes if cause.primary), None)
+            if primary is not None:
+                counts[primary.rule, primary.variable, primary.file, primary.line] += 1
+    causes = tuple(
+        CadenceCause(rule=rule, variable=variable, file=file, line=line, recompiles=count)
+        for (rule, variable, file, line), count in counts.items()
+    )
+    return make_record(
+        Attribution,
+        cost,
+        group=result.group.name,
+        every=plan.every,
+        fires=cost.after_warmup,
+        first_hit_s=cost.first_hit.total_s if cost.first_hit is not None else None,
+        recurring_s=cost.recurring.total_s if cost.recurring is not None else None,
+        between_s=result.between_s,
+        recompiles=None if cost.compile_s is None else count_recompiles(cost.extra),
+        extra_reads=cost.work.get("reads"),
+        extra_calls=cost.work.get("calls"),
+        causes=causes,
+        fires_from=result.fires_from,
+        problem=result.problem,
+    )

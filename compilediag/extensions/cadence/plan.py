@@ -136,19 +136,15 @@ def set_argument(words: Sequence[str], template: str, period: int) -> tuple[str,
     while parts:
         part = parts.pop(0)
         if part.startswith("-") and "=" not in part and parts and HOLE in parts[0]:
-            value = _fill_template(parts.pop(0), period)
+            value = parts.pop(0).replace(HOLE, str(period))
             _replace(arguments, part, value, [part, value])
         elif HOLE in part and "=" in part:
             key, _, value = part.partition("=")
-            value = _fill_template(value, period)
+            value = value.replace(HOLE, str(period))
             _replace(arguments, key, value, [f"{key}={value}"])
         else:
-            arguments.append(_fill_template(part, period))
+            arguments.append(part.replace(HOLE, str(period)))
     return (*words[:fixed], *arguments)
-
-
-def _fill_template(text: str, period: int) -> str:
-    return text.replace(HOLE, str(period))
 
 
 def _replace(arguments: list[str], key: str, value: str, otherwise: list[str]) -> None:
@@ -164,13 +160,6 @@ def _replace(arguments: list[str], key: str, value: str, otherwise: list[str]) -
             arguments[index + 1], replaced = value, True
     if not replaced:
         arguments += otherwise
-
-
-def parse_variable(template: str, period: int) -> tuple[str, str]:
-    """Parse name and value of the variable that an `env:` template sets."""
-    match = _ENVIRONMENT.fullmatch(template)
-    assert match is not None
-    return match[1], _fill_template(match[2], period)
 
 
 # --- groups --------------------------------------------------------------------------------------
@@ -200,10 +189,6 @@ class Plan:
     warmup: int
     every: int
     first: int
-
-    def format_setting(self, group: ProbeGroup) -> str:
-        """Format what moves a group of the code: period and offset in the program's own steps."""
-        return f"{self.every}+{(self.first + group.shift) % self.every}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,15 @@ from pathlib import Path
 from msgspec.structs import replace as changed
 
 from compilediag.errors import EXIT_INTERNAL, EXIT_OK, EXIT_USAGE, CompilediagError, UsageError
-from compilediag.extensions.cadence.conclude import Conclusion, conclude
+from compilediag.extensions.cadence.conclude import (
+    Conclusion,
+    VariantRun,
+    build_cadence_section,
+    conclude,
+)
 from compilediag.extensions.cadence.plan import (
     DEFAULT_STEPS,
+    HOLE,
     OFF_TEMPLATE,
     GroupSelection,
     Plan,
@@ -27,11 +33,9 @@ from compilediag.extensions.cadence.plan import (
     count_warmup_steps,
     list_variants,
     make_plan,
-    parse_variable,
     select_groups,
     set_argument,
 )
-from compilediag.extensions.cadence.receipt import VariantRun, build_cadence_section
 from compilediag.extensions.cadence.samples import VariantEvidence, collect_evidence
 from compilediag.receipt.sanitize import sanitize
 from compilediag.receipt.schema.receipt import Receipt
@@ -55,12 +59,14 @@ def build_settings(
     for group in groups:
         on = group in variant.on
         if group.template is None:
-            settings[format_variable_name(group.name)] = plan.format_setting(group) if on else "off"
+            # Period and offset in the program's own steps.
+            moved = f"{plan.every}+{(plan.first + group.shift) % plan.every}"
+            settings[format_variable_name(group.name)] = moved if on else "off"
             continue
         period = plan.every if on else OFF_TEMPLATE
         if group.origin == "environment":
-            name, value = parse_variable(group.template, period)
-            settings[name] = value
+            name, _, value = group.template.removeprefix("env:").partition("=")
+            settings[name] = value.replace(HOLE, str(period))
         else:
             words = set_argument(words, group.template, period)
     return tuple(words), settings

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Sequence
 from statistics import median
 
 from compilediag.diagnosis.findings import Finding, Rule
-from compilediag.extensions.cadence.attribution import make_baseline
-from compilediag.extensions.cadence.samples import StepSample, VariantEvidence, collect_evidence
+from compilediag.extensions.cadence.attribution import list_quiet, make_baseline
+from compilediag.extensions.cadence.samples import VariantEvidence, collect_evidence
 from compilediag.rules.make_finding import make_finding
 from compilediag.timeline.timeline import Timeline
 
@@ -42,7 +42,7 @@ def find_cadence_recompiles(timeline: Timeline) -> Iterable[Finding]:
         return
     evidence = collect_evidence(timeline)
     # The first step compiles anyway.
-    busy = {step for group in evidence.groups for step in group.steps if step > 0}
+    busy = {step for step in evidence.firing_steps if step > 0}
     if busy and _are_in_firings(compiled, busy, evidence):
         for group in evidence.groups:
             fires = [step for step in group.fires if step > 0]
@@ -96,17 +96,11 @@ def _are_in_firings(compiled: set[int], fires: set[int], evidence: VariantEviden
 
 def _is_compilation(steps: Collection[int], evidence: VariantEvidence) -> bool:
     """True if compiling takes most of what these steps take more than the others do."""
-    quiet = _select_quiet(evidence)
+    quiet = list_quiet(evidence, evidence.firing_steps, 0)
     usual_s = median(sample.work_s for sample in quiet) if quiet else 0.0
     at = [sample for sample in evidence.samples if sample.number in steps]
     compile_s = sum(sample.compile_s for sample in at)
     return compile_s > sum(max(0.0, sample.work_s - usual_s) for sample in at)
-
-
-def _select_quiet(evidence: VariantEvidence) -> list[StepSample]:
-    fires = {step for group in evidence.groups for step in group.steps}
-    busy = fires.union(evidence.compiled_steps)
-    return [sample for sample in evidence.samples if sample.number not in busy]
 
 
 def _sum_compile_s(steps: Collection[int], evidence: VariantEvidence) -> float:
@@ -138,7 +132,7 @@ def find_cadence_costs(timeline: Timeline) -> Iterable[Finding]:
         alone = set(group.fires).difference(others, evidence.compiled_steps)
         fired = [step for step in evidence.samples if step.number in alone]
         baseline = make_baseline(
-            [(step.number, step.work_s) for step in _select_quiet(evidence)],
+            [(step.number, step.work_s) for step in list_quiet(evidence, evidence.firing_steps, 0)],
             max(1, NEAR_PERIODS * group.every),
         )
         if len(fired) >= MIN_FIRINGS and baseline is not None:

@@ -11,7 +11,7 @@ import math
 import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from compilediag.timeline.recorded import CadenceGroup
@@ -67,14 +67,15 @@ class VariantEvidence:
         match = next((group for group in self.groups if group.name == name), None)
         return tuple(step for step in match.fires if step in finished) if match else ()
 
-    def list_rest(self, step: int) -> frozenset[int]:
-        """List the steps after `step` in which the firing that began there went on."""
-        return frozenset(later for group in self.groups for later in group.get_rest(step))
-
     def drop_syncs(self) -> VariantEvidence:
         """Drop the synchronisations, for a run in which not all of them could be measured."""
         samples = tuple(replace(sample, sync_s=None, reads=None) for sample in self.samples)
         return replace(self, samples=samples)
+
+    @property
+    def firing_steps(self) -> frozenset[int]:
+        """Every step in which a firing of a group of the code went on."""
+        return frozenset(step for group in self.groups for step in group.steps)
 
     @property
     def compiled_steps(self) -> tuple[int, ...]:
@@ -151,20 +152,22 @@ def find_extra(variant: Sequence[Compile], control: Sequence[Compile]) -> tuple[
     """Find the compiles of `variant` without a counterpart in `control`, in time order."""
     left, others = list(variant), list(control)
     for key in (_get_step_key, _get_reason_key):
-        # What remains of both when equal keys are taken away in pairs.
-        waiting: dict[Hashable, list[Compile]] = {}
-        for event in others:
-            waiting.setdefault(key(event), []).append(event)
-        alone: list[Compile] = []
-        for event in left:
-            partners = waiting.get(key(event))
-            if partners:
-                partners.pop(0)
-            else:
-                alone.append(event)
-        unpaired = {id(event) for group in waiting.values() for event in group}
-        left, others = alone, [event for event in others if id(event) in unpaired]
+        left, others = _drop_pairs(left, others, key), _drop_pairs(others, left, key)
     return tuple(left)
+
+
+def _drop_pairs(
+    events: Sequence[Compile], others: Sequence[Compile], key: Callable[[Compile], Hashable]
+) -> list[Compile]:
+    """Drop of the events with one key, in their order, as many as the others have."""
+    waiting = Counter(map(key, others))
+    alone: list[Compile] = []
+    for event in events:
+        if waiting[key(event)] > 0:
+            waiting[key(event)] -= 1
+        else:
+            alone.append(event)
+    return alone
 
 
 def _get_step_key(event: Compile) -> Hashable:

@@ -115,10 +115,6 @@ class Trend(NamedTuple):
         """The number of machines on which its timings were taken."""
         return len({series.machine for series in self.series if series.machine is not None})
 
-    def get_points(self, change: LevelChange) -> tuple[float, ...]:
-        """Get the short series in which a change is."""
-        return next(series.points for series in self.series if change in series.changes)
-
 
 class ChangeEvent(NamedTuple):
     """Changes of one configuration that began together."""
@@ -158,11 +154,12 @@ def group_changes(trend: Trend) -> tuple[ChangeEvent, ...]:
     changes = [change for series in trend.series for change in series.changes]
     groups: list[list[LevelChange]] = []
     for change in sorted(changes, key=lambda change: (change.candidates, -change.first.created_s)):
-        group = next((group for group in groups if _may_coincide(group[0], change)), None)
+        since, until = change.earliest.created_s, change.latest.created_s
+        fitting = (group for group in groups if since <= group[0].first.created_s <= until)
+        group = next(fitting, None)
         if group is None:
-            groups.append([change])
-        else:
-            group.append(change)
+            groups.append(group := [])
+        group.append(change)
     order = list(BY_NAME)
     events = [
         ChangeEvent(
@@ -178,8 +175,3 @@ def group_changes(trend: Trend) -> tuple[ChangeEvent, ...]:
 def get_event_order(event: ChangeEvent) -> tuple[int, float]:
     """Get the key that sorts events: the worst state first, of one state the newest."""
     return STATES.index(event.state), -event.first.created_s
-
-
-def _may_coincide(known: LevelChange, change: LevelChange) -> bool:
-    begins = known.first.created_s
-    return change.earliest.created_s <= begins <= change.latest.created_s

@@ -61,14 +61,6 @@ _MAD_TO_DEVIATION = 1.4826
 """Of the normal distribution: its deviation is so many times its median absolute one."""
 
 
-class Placed(NamedTuple):
-    """The first value at the new level, and the range in which it lies."""
-
-    at: int
-    earliest: int
-    latest: int
-
-
 SHORTEST = 4
 """Values a new level must hold to be called lasting."""
 
@@ -113,12 +105,12 @@ def find_steps(
     waiting = [(0, len(values))]
     while waiting:
         low, high = waiting.pop()
-        split = find_split(values[low:high], ties[low:high], SHORTEST)
+        split = find_split(values[low:high], ties[low:high])
         if split is None or split.chance > rule.chance:
             continue
         begin = low + split.low
         part = values[begin : low + split.high]
-        at = begin + locate(part, split.at - split.low, SHORTEST, shares=rule.shares).at
+        at = begin + locate(part, split.at - split.low, shares=rule.shares)[0]
         splits.append(at)
         waiting += [(low, at), (at, high)]
     splits.sort()
@@ -130,16 +122,14 @@ def find_steps(
         level_steps: list[LevelStep] = []
         for low, at, high in bounds:
             part = values[low:high]
-            placed = locate(part, at - low, SHORTEST, shares=rule.shares, correlation=correlation)
+            place = locate(part, at - low, shares=rule.shares, correlation=correlation)
             ranks = compute_ranks(part, ties[low:high])
             level_steps.append(
                 LevelStep(
-                    at=low + placed.at,
-                    earliest=low + placed.earliest,
-                    latest=low + placed.latest,
-                    before=centre(part[: placed.at]),
-                    after=centre(part[placed.at :]),
-                    chance=compute_chance(ranks, placed.at, SHORTEST, correlation),
+                    *(low + index for index in place),
+                    before=centre(part[: place[0]]),
+                    after=centre(part[place[0] :]),
+                    chance=compute_chance(ranks, place[0], correlation),
                 )
             )
         weakest = max(level_steps, key=lambda step: _compute_doubt(step, rule))
@@ -161,19 +151,14 @@ def _compute_doubt(step: LevelStep, rule: StepRule) -> float:
 
 
 def locate(
-    values: Sequence[float],
-    at: int,
-    shortest: int,
-    *,
-    shares: bool = False,
-    correlation: float = 0.0,
-) -> Placed:
-    """Locate the one step in `values` that is somewhere near `at`: its index, and the range of it.
+    values: Sequence[float], at: int, *, shares: bool = False, correlation: float = 0.0
+) -> tuple[int, int, int]:
+    """Locate the one step in `values` that is somewhere near `at`: the index of the first value at
+    the new level, the earliest and the latest that it may be.
 
     Args:
         values: the series, with one step.
         at: a first guess.
-        shortest: least values on either side.
         shares: the values are yes (1) and no (0), whose level is a mean.
         correlation: that of neighbours, which widens the range.
     """
@@ -198,13 +183,13 @@ def locate(
             for level in levels
         )
         costs = [left + after[-1] - right for left, right in zip(before, after, strict=True)]
-        best = min(range(shortest, len(values) - shortest + 1), key=costs.__getitem__)
+        best = min(range(SHORTEST, len(values) - SHORTEST + 1), key=costs.__getitem__)
         if best == at:
             break
         at = best
     bound = costs[at] + WITHIN * (1 + correlation) / (1 - correlation)
     possible = [index for index in range(1, len(values)) if costs[index] <= bound]
-    return Placed(at, min(possible[0], at), max(possible[-1], at))
+    return at, min(possible[0], at), max(possible[-1], at)
 
 
 def compute_ranks(values: Sequence[float], ties: Sequence[int]) -> list[int]:
@@ -216,14 +201,14 @@ def compute_ranks(values: Sequence[float], ties: Sequence[int]) -> list[int]:
     return ranks
 
 
-def find_split(values: Sequence[float], ties: Sequence[int], shortest: int) -> Split | None:
-    """Find the split that chance explains worst; None where no side has `shortest` values."""
+def find_split(values: Sequence[float], ties: Sequence[int]) -> Split | None:
+    """Find the split that chance explains worst; None where no side has `SHORTEST` values."""
     best: Split | None = None
-    for low, high, times in _iterate_intervals(len(values), shortest):
+    for low, high, times in _iterate_intervals(len(values)):
         # The split with the smallest tail: the one with the largest deviation, or one near an end.
         ranks = compute_ranks(values[low:high], ties[low:high])
         size, sums = len(ranks), list(accumulate(ranks, initial=0))
-        indexes = range(shortest, size - shortest + 1)
+        indexes = range(SHORTEST, size - SHORTEST + 1)
         excess = {at: abs(sums[at] - at * (size + 1) / 2) for at in indexes}
         near_ends = [at for at in indexes if min(at, size - at) <= FEW]
         clearest = max(excess, key=lambda at: excess[at] ** 2 / (at * (size - at)))
@@ -235,25 +220,25 @@ def find_split(values: Sequence[float], ties: Sequence[int], shortest: int) -> S
     return best
 
 
-def _iterate_intervals(size: int, shortest: int) -> Iterator[tuple[int, int, int]]:
+def _iterate_intervals(size: int) -> Iterator[tuple[int, int, int]]:
     """Iterate intervals: begin, end, and what the probability of a split in it is multiplied by."""
-    if size < 2 * shortest:
+    if size < 2 * SHORTEST:
         return
-    yield 0, size, 2 * _count_splits(size, shortest)
+    yield 0, size, 2 * _count_splits(size)
     lengths = [size >> halved for halved in range(1, size.bit_length())]
-    lengths = [length for length in lengths if length >= 2 * shortest]
+    lengths = [length for length in lengths if length >= 2 * SHORTEST]
     for length in lengths:
         begins = [*range(0, size - length, max(length // 2, 1)), size - length]
-        times = 2 * len(lengths) * len(begins) * _count_splits(length, shortest)
+        times = 2 * len(lengths) * len(begins) * _count_splits(length)
         for begin in begins:
             yield begin, begin + length, times
 
 
-def _count_splits(size: int, shortest: int) -> int:
-    return size - 2 * shortest + 1
+def _count_splits(size: int) -> int:
+    return size - 2 * SHORTEST + 1
 
 
-def compute_chance(ranks: Sequence[int], at: int, shortest: int, correlation: float = 0.0) -> float:
+def compute_chance(ranks: Sequence[int], at: int, correlation: float = 0.0) -> float:
     """Compute the probability of a split of the whole as clear as that at `at` where nothing
     changed: corrected for having looked at all splits, and for the correlation of neighbours."""
     size = len(ranks)
@@ -263,18 +248,18 @@ def compute_chance(ranks: Sequence[int], at: int, shortest: int, correlation: fl
         worth = math.sqrt((1 - correlation) / (1 + correlation))
         deviations = -NormalDist().inv_cdf(max(tail, 1e-300))
         tail = _compute_normal_tail(max(deviations, 0.0) * worth)
-    return min(1.0, 4 * tail * _count_splits(size, shortest))
+    return min(1.0, 4 * tail * _count_splits(size))
 
 
-def compute_min_values(chance: float, shortest: int) -> int:
+def compute_min_values(chance: float) -> int:
     """Compute how many values there must be for the clearest step there is, in the middle of them,
     to be one that chance explains with a probability of `chance` at most."""
 
     def compute_best_chance(size: int) -> float:
         half = size // 2
-        return 4 * _bound_tail(half * (size - half) / 2, half, size) * _count_splits(size, shortest)
+        return 4 * _bound_tail(half * (size - half) / 2, half, size) * _count_splits(size)
 
-    return next(size for size in count(2 * shortest) if compute_best_chance(size) <= chance)
+    return next(size for size in count(2 * SHORTEST) if compute_best_chance(size) <= chance)
 
 
 def compute_correlation(values: Sequence[float], splits: Sequence[int]) -> float:

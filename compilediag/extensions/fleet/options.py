@@ -12,13 +12,12 @@ from typing import Any, NamedTuple
 import click
 import msgspec
 
-from compilediag.commands.terminal import get_render_options, write_stderr
+from compilediag.commands.terminal import write_stderr
 from compilediag.errors import UsageError
 from compilediag.extensions.fleet.changes import LevelChange, Mark, State, Trend
 from compilediag.extensions.fleet.entry import BadFile, ReceiptFilter
 from compilediag.extensions.fleet.scan import Fleet, Progress, load_fleet
 from compilediag.extensions.fleet.stats import Stats
-from compilediag.extensions.fleet.stats_view import list_notes
 from compilediag.json_document import Document
 from compilediag.option_fields import argument, option
 from compilediag.readers.lines import parse_unix_s
@@ -51,20 +50,6 @@ class FleetOptions:
         "--until WHEN", "Only receipts before then; same formats as --since."
     )
 
-    def make_filter(self) -> ReceiptFilter:
-        """Make the filter of the receipts that the options choose.
-
-        Raises:
-            UsageError: a time cannot be read.
-        """
-        now = time.time()
-        return ReceiptFilter(
-            configurations=self.configurations,
-            presets=self.presets,
-            since_s=parse_moment("--since", self.since, now),
-            until_s=parse_moment("--until", self.until, now),
-        )
-
 
 def parse_moment(option: str, text: str | None, now: float) -> float | None:
     """Parse a moment to seconds since the epoch: a day or time (UTC unless it says otherwise), or
@@ -89,9 +74,12 @@ def load_receipts(options: FleetOptions) -> Fleet:
     """Load the receipts that the options choose.
 
     Raises:
-        UsageError: there is no such folder, or no receipt in it that fits.
+        UsageError: a time cannot be read, there is no such folder, or no receipt that fits in it.
     """
-    receipt_filter = options.make_filter()
+    now = time.time()
+    since_s = parse_moment("--since", options.since, now)
+    until_s = parse_moment("--until", options.until, now)
+    receipt_filter = ReceiptFilter(options.configurations, options.presets, since_s, until_s)
     root = RUNS_FOLDER if options.folder is None else options.folder
     if options.folder is None and not os.path.isdir(root):
         advice = "name a folder of receipts, or start with `compilediag run`"
@@ -118,12 +106,6 @@ def load_receipts(options: FleetOptions) -> Fleet:
         none = f"none of the {len(entries):,} receipts in {root} fits"
         raise UsageError(f"{none}: configurations {shown}; {span}")
     return fleet
-
-
-def format_notes(fleet: Fleet) -> str:
-    """Format what the screen has below its tables: files that are no receipts."""
-    lines = list_notes(fleet.problems, get_render_options())
-    return "".join(f"\n{line}" for line in lines) + "\n" if lines else ""
 
 
 def make_fleet_fields(fleet: Fleet) -> dict[str, Any]:

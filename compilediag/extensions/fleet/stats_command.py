@@ -13,12 +13,10 @@ from compilediag.extensions.fleet.entry import merge_by_preset
 from compilediag.extensions.fleet.options import (
     FleetOptions,
     StatsDocument,
-    format_notes,
     load_receipts,
     make_fleet_fields,
 )
-from compilediag.extensions.fleet.stats import compute_stats
-from compilediag.extensions.fleet.stats_view import render_stats
+from compilediag.extensions.fleet.stats import compute_stats, format_notes, render_stats
 from compilediag.option_fields import flag, option
 
 
@@ -62,4 +60,5 @@ def command(options: StatsOptions) -> None:
         write_document(StatsDocument(schema="compilediag.stats", configurations=stats, **read))
         return
     following = f"\n  next: compilediag history trend{format_suffix(options.folder)}\n"
-    write(render_stats(stats, get_render_options()) + format_notes(fleet) + following)
+    screen = get_render_options()
+    write(render_stats(stats, screen) + format_notes(fleet.problems, screen) + following)

@@ -7,16 +7,16 @@ on one machine only. See docs/reference/stats.md for the statistics.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
-from itertools import pairwise
+from itertools import groupby, pairwise
 from statistics import fmean, median
 from typing import NamedTuple
 
 from compilediag.extensions.fleet import noisy_steps
 from compilediag.extensions.fleet.changes import FactChange, LevelChange, Series, Trend, make_mark
-from compilediag.extensions.fleet.count_levels import Levels, find_levels
 from compilediag.extensions.fleet.entry import (
     SOFTWARE,
     Entry,
@@ -25,7 +25,6 @@ from compilediag.extensions.fleet.entry import (
     label_configs,
 )
 from compilediag.extensions.fleet.measures import CHECKS, MEASURES, THROUGHPUTS, Measure
-from compilediag.extensions.fleet.noisy_steps import compute_min_values
 
 POINTS = 24
 """Of the picture of a series."""
@@ -73,7 +72,7 @@ def compute_trends(entries: Sequence[Entry], rules: Rules = DEFAULT) -> tuple[Tr
     chance = rules.chance / max(tests, 1)  # Bonferroni: over all tests of the trend together
     labels = label_configs(groups)
     sizes = Counter(entry.configuration for entry in entries)
-    needed = compute_min_values(chance, noisy_steps.SHORTEST)
+    needed = noisy_steps.compute_min_values(chance)
     trends: list[Trend] = []
     for config, members in groups.items():
         reasons = Counter(reason for entry in members if (reason := _explain_unused(entry, rules)))
@@ -225,3 +224,89 @@ def _list_fact_changes(before: Entry, behind: Entry, *, with_machine: bool) -> I
     shorter, longer = sorted((before.steps or 0, behind.steps or 0))
     if shorter and longer >= _OTHER_LENGTH * shorter:
         yield FactChange("steps of the run", str(before.steps), str(behind.steps))
+
+
+# --- exact counts, which have no noise: a count that stays at another value has changed ----------
+
+SHORTEST_LEVEL = 3
+STRAY_CHANCE = 0.01
+
+MAX_STRAYS = 0.1
+"""Share of receipts beside their level, above which there are no levels; one is always allowed."""
+
+
+class Level(NamedTuple):
+    """A count that lasted: from `start` to before `stop`, some single receipts left out."""
+
+    start: int
+    stop: int
+    value: int
+
+
+class Levels(NamedTuple):
+    """A series of counts as levels."""
+
+    levels: tuple[Level, ...]
+    strays: int
+    """Receipts beside their level, or before the first one."""
+    began: int | None
+    """Index from which on the newest receipts left the last level, too few to call it lasting; None
+    where they are at it, or where that many strays are nothing new."""
+
+
+def find_levels(counts: Sequence[int]) -> Levels | None:
+    """Find the levels of a series; None where it has none, or strays from them too often.
+
+    A level is a value that several receipts in a row have. How many: at least `SHORTEST_LEVEL`;
+    where single receipts stray from the levels, so many that strays are the same value in a row,
+    anywhere in the series, with a probability of `STRAY_CHANCE` at most (the number of receipts
+    times the share of strays to the power of that number). A series that strays often is no series
+    of levels: see `noisy_steps`.
+    """
+    length = SHORTEST_LEVEL
+    for _ in range(len(counts)):
+        result = _build_levels(counts, length)
+        if not result.levels or result.strays > max(MAX_STRAYS * len(counts), 1):
+            return None
+        # Strays in a row that are no accident: size * (strays / size) ** runs <= STRAY_CHANCE.
+        longer, size = SHORTEST_LEVEL, len(counts)
+        if result.strays:
+            runs = math.log(size / STRAY_CHANCE) / math.log(size / result.strays)
+            longer = max(SHORTEST_LEVEL, math.ceil(runs))
+        if longer <= length:
+            return result
+        length = longer
+    return None
+
+
+def _build_levels(counts: Sequence[int], length: int) -> Levels:
+    runs: list[Level] = []
+    stop = 0
+    for value, members in groupby(counts):
+        start, stop = stop, stop + sum(1 for _ in members)
+        if stop - start < length:
+            continue
+        if runs and runs[-1].value == value:
+            runs[-1] = runs[-1]._replace(stop=stop)
+        else:
+            runs.append(Level(start, stop, value))
+    if not runs:
+        return Levels((), len(counts), None)
+    end = _find_end(counts, runs[-1], len(counts))
+    begins = [*(run.start for run in runs[1:]), end]
+    levels = tuple(
+        run._replace(stop=_find_end(counts, run, begin))
+        for run, begin in zip(runs, begins, strict=True)
+    )
+    at_level = sum(counts[level.start : level.stop].count(level.value) for level in levels)
+    newest, strays = len(counts) - end, end - at_level
+    if (strays / end) ** newest > STRAY_CHANCE:  # no more than strays do here
+        return Levels(levels, strays + newest, None)
+    return Levels(levels, strays, end if newest else None)
+
+
+def _find_end(counts: Sequence[int], run: Level, end: int) -> int:
+    """Find the index behind the last receipt before `end` that is at the level of the run."""
+    while counts[end - 1] != run.value:
+        end -= 1
+    return end

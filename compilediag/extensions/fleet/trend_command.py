@@ -18,10 +18,10 @@ from compilediag.extensions.fleet.options import (
     FleetOptions,
     TrendDocument,
     TrendEvent,
-    format_notes,
     load_receipts,
     make_fleet_fields,
 )
+from compilediag.extensions.fleet.stats import format_notes
 from compilediag.extensions.fleet.trend import Rules, compute_trends
 from compilediag.extensions.fleet.trend_view import list_events, render_trend
 from compilediag.option_fields import flag, option
@@ -90,8 +90,9 @@ def command(options: TrendOptions) -> None:
         write_document(document)
         return
     following = _format_next(list_events(trends), fleet.root, options.folder)
-    screen = render_trend(trends, get_render_options(), complete=options.complete)
-    write(f"{screen}{format_notes(fleet)}\n  next: {following}\n")
+    screen = get_render_options()
+    text = render_trend(trends, screen, complete=options.complete)
+    write(f"{text}{format_notes(fleet.problems, screen)}\n  next: {following}\n")
 
 
 def _format_next(events: Sequence[ChangeEvent], root: str, folder: str | None) -> str:

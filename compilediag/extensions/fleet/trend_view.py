@@ -14,7 +14,7 @@ from compilediag.extensions.fleet.changes import (
     group_changes,
 )
 from compilediag.extensions.fleet.measures import BY_NAME
-from compilediag.extensions.fleet.stats_view import describe_span, format_counts
+from compilediag.extensions.fleet.stats import describe_span, format_counts
 from compilediag.views.document import Kind
 from compilediag.views.format import (
     draw_sparkline,
@@ -51,7 +51,8 @@ def render_trend(trends: Sequence[Trend], options: RenderOptions, *, complete: b
         # A line a change: measure, levels, size, and a picture of the series.
         rows: list[tuple[str, ...]] = []
         for change in event.changes:
-            values = raise_above_zero(event.trend.get_points(change))
+            series = next(own for own in event.trend.series if change in own.changes)
+            values = raise_above_zero(series.points)
             low, high, ascii_only = min(values), max(values), options.ascii_only
             bars = draw_sparkline(values, low, high, len(values), ascii_only=ascii_only)
             rows.append((*format_change(change, options), "" if low == high else bars))

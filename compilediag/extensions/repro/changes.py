@@ -1,20 +1,43 @@
 """The change of a value between two calls, by the kind of the guard: two expressions, and code that
-makes torch guard on the difference."""
+makes torch guard on the difference.
+
+Invariant: an expression is made of what was understood (literals, numbers, names of dtypes), never
+of text of the target as it stands: a script that is run must hold nothing that a run could plant.
+"""
 
 from __future__ import annotations
 
+import ast
+import keyword
+import re
 from collections.abc import Callable
+from math import prod
 from typing import NamedTuple
 
 from compilediag.errors import ReproImpossible
-from compilediag.extensions.repro import values
 from compilediag.extensions.repro.variables import RESERVED, get_code_info
 from compilediag.receipt.schema.evidence import GuardEvidence
+from compilediag_harness.redaction.recognise import is_redacted
 
 DEFAULT_TENSOR = "torch.ones([2, 4])"
 SHAPE_ASSUMED = "shapes were not recorded: [2, 4] is assumed"
 _MAY_BE_ENUM = (("CD107", "value"), ("CD101", "value"))
 DTYPE_ASSUMED = "dtypes were not recorded: float32 is assumed"
+DTYPES = frozenset(
+    [
+        *("float64", "float32", "float16", "bfloat16", "complex64", "complex128"),
+        *("int64", "int32", "int16", "int8", "uint8", "bool"),
+    ]
+)
+MAX_ELEMENTS = 1 << 24
+"""Of a tensor in a script; a larger one would be no small program."""
+MAX_CHARS = 200
+
+_SHAPE = re.compile(r"\[(?P<sizes>(?:\d{1,9}(?:, \d{1,9})*)?)\]\Z")
+_TENSOR = re.compile(r"Tensor (?P<shape>\[[\d, ]*\]) torch\.(?P<dtype>\w+)\Z")
+_COUNTED = re.compile(r"(?P<number>\d{1,4}) (?P<noun>keys?|items?)\Z")
+_MEMBER = re.compile(r"(?P<key>'[^'\\]{1,120}') (?P<state>absent|present)\Z")
+_ENUM = re.compile(r"(?P<type>[A-Za-z_]\w*)\.(?P<member>[A-Za-z_]\w*)\Z")
 
 
 class ChangedValue(NamedTuple):
@@ -45,9 +68,13 @@ def build_change(rule: str, kind: str | None, evidence: GuardEvidence) -> Change
         change = _match_enum_member(str(evidence.actual))
         if change is not None:
             return change
-    expected, actual = values.get_both(evidence)
+    expected, actual = evidence.expected, evidence.actual
+    if expected is None or actual is None:
+        raise ReproImpossible("the receipt does not hold both values of the guard")
+    if is_redacted(expected) or is_redacted(actual):
+        raise ReproImpossible("the values of the guard were taken out of the receipt as secrets")
     changed = get_code_info(rule).changed
-    if kind == "attribute_set" or (changed == "tensor" and values.parse_member(expected)):
+    if kind == "attribute_set" or (changed == "tensor" and parse_member(expected)):
         raise ReproImpossible("an attribute came or went, and its value was not recorded")
     if changed == "metadata":
         return _build_metadata_change(kind, expected, actual)
@@ -63,7 +90,7 @@ def build_change(rule: str, kind: str | None, evidence: GuardEvidence) -> Change
 
 
 def _match_literals(expected: str, actual: str) -> ChangedValue | None:
-    before, after = values.parse_literal(expected), values.parse_literal(actual)
+    before, after = parse_literal(expected), parse_literal(actual)
     if before is None or after is None:
         return None
     test = f"{{value}} is {before}" if before == "None" else f"{{value}} == {before}"
@@ -71,9 +98,9 @@ def _match_literals(expected: str, actual: str) -> ChangedValue | None:
 
 
 def _match_shapes(expected: str, actual: str) -> ChangedValue | None:
-    if values.parse_shape(expected) is None or values.parse_shape(actual) is None:
+    if parse_shape(expected) is None or parse_shape(actual) is None:
         return None
-    before, after = values.parse_tensor(expected), values.parse_tensor(actual)
+    before, after = parse_tensor(expected), parse_tensor(actual)
     assert before is not None
     assert after is not None
     return ChangedValue(before, after, ("return {value} + 1",), assumed=(DTYPE_ASSUMED,))
@@ -84,7 +111,7 @@ def _match_optional(expected: str, actual: str) -> ChangedValue | None:
     assumed: list[str] = []
     made: list[str] = []
     for text in (expected, actual):
-        tensor = values.parse_tensor(text)
+        tensor = parse_tensor(text)
         if text in ("torch.Tensor", "torch.nn.parameter.Parameter"):
             tensor = DEFAULT_TENSOR
             assumed.append(SHAPE_ASSUMED)
@@ -97,17 +124,17 @@ def _match_optional(expected: str, actual: str) -> ChangedValue | None:
 
 def _match_lengths(expected: str, actual: str) -> ChangedValue | None:
     made: list[str] = []
-    for counted in (values.parse_count(expected), values.parse_count(actual)):
+    for counted in map(_COUNTED.match, (expected, actual)):
         if counted is None:
             return None
-        numbers = range(counted[0])
-        made.append(str({f"key {n}": n for n in numbers} if counted[1] else list(numbers)))
+        numbers, is_dict = range(int(counted["number"])), counted["noun"].startswith("key")
+        made.append(str({f"key {n}": n for n in numbers} if is_dict else list(numbers)))
     assumed = "what the container holds was not recorded: numbers are assumed"
     return ChangedValue(made[0], made[1], ("return {x} + len({value})",), assumed=(assumed,))
 
 
 def _match_members(expected: str, actual: str) -> ChangedValue | None:
-    before, after = values.parse_member(expected), values.parse_member(actual)
+    before, after = parse_member(expected), parse_member(actual)
     if before is None or after is None or before[0] != after[0]:
         return None
     key = before[0]
@@ -118,10 +145,12 @@ def _match_members(expected: str, actual: str) -> ChangedValue | None:
 
 def _match_enum_member(actual: str) -> ChangedValue | None:
     """Match a member of an enum: torch guards those by identity, without the one it expected."""
-    parsed = values.parse_enum(actual)
-    if parsed is None or parsed[0] in RESERVED or parsed[1].startswith(("_", "EXPECTED")):
+    match = _ENUM.match(actual)
+    if match is None or any(map(keyword.iskeyword, match.groups())):
         return None
-    name, member = parsed
+    name, member = match["type"], match["member"]
+    if name in RESERVED or member.startswith(("_", "EXPECTED")):
+        return None
     classes = (f"class {name}(enum.Enum):", "    EXPECTED = 1", f"    {member} = 2")
     use = (f"if {{value}} is {name}.EXPECTED:", "    return {x} + 1", "return {x} - 1")
     assumed = "which member was expected was not recorded: EXPECTED stands for it"
@@ -130,7 +159,7 @@ def _match_enum_member(actual: str) -> ChangedValue | None:
 
 def _match_dtypes(expected: str, actual: str) -> ChangedValue | None:
     """Match a dtype as a value."""
-    before, after = values.parse_dtype(expected), values.parse_dtype(actual)
+    before, after = parse_dtype(expected), parse_dtype(actual)
     if before is None or after is None:
         return None
     return ChangedValue(f"torch.{before}", f"torch.{after}", ("return {x}.to({value}) + 1",))
@@ -153,9 +182,9 @@ _BY_TEXT: tuple[_Matcher, ...] = (
 def _build_metadata_change(kind: str | None, expected: str, actual: str) -> ChangedValue:
     use = ("return {value} + 1",)
     if kind == "dtype":
-        before, after = values.parse_dtype(expected), values.parse_dtype(actual)
+        before, after = parse_dtype(expected), parse_dtype(actual)
         if before and after:
-            made = [values.build_ones([2, 4], name) for name in (before, after)]
+            made = [build_ones([2, 4], name) for name in (before, after)]
             return ChangedValue(made[0], made[1], use, assumed=(SHAPE_ASSUMED,))
     if kind == "rank":
         change = _match_shapes(expected, actual)
@@ -176,8 +205,66 @@ def _build_metadata_change(kind: str | None, expected: str, actual: str) -> Chan
 
 
 def _build_strided(text: str) -> str | None:
-    strides = values.parse_shape(text.removeprefix("stride "))
+    strides = parse_shape(text.removeprefix("stride "))
     if not strides:
         return None
-    values.build_ones([sum(strides) + 1])  # the memory behind it
+    build_ones([sum(strides) + 1])  # the memory behind it
     return f"torch.empty_strided({[2] * len(strides)}, {strides}).fill_(1.0)"
+
+
+# --- values as a receipt shows them, parsed to expressions --------------------------------------
+
+
+def parse_literal(text: str) -> str | None:
+    """Parse a number, string, bool or None to how Python spells it; None for anything else."""
+    if len(text) > MAX_CHARS:
+        return None
+    try:
+        value: object = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+    known = value is None or isinstance(value, (bool, int, float, complex, str, bytes))
+    return repr(value) if known else None
+
+
+def parse_shape(text: str) -> list[int] | None:
+    """Parse the sizes of "[8, 16]"; None where one is unknown ("[*, 16]") or it is no shape."""
+    match = _SHAPE.match(text)
+    if match is None:
+        return None
+    return [int(size) for size in match["sizes"].split(", ") if size]
+
+
+def parse_tensor(text: str) -> str | None:
+    """Parse "[8, 16]" or "Tensor [8, 16] torch.float32" to a tensor expression; None for others."""
+    match = _TENSOR.match(text)
+    if match is not None and match["dtype"] not in DTYPES:
+        return None
+    shape = parse_shape(match["shape"] if match else text)
+    if shape is None:
+        return None
+    return build_ones(shape, match["dtype"] if match else None)
+
+
+def build_ones(shape: list[int], dtype: str | None = None) -> str:
+    """Build the expression of a tensor of ones.
+
+    Raises:
+        ReproImpossible: it would be too large.
+    """
+    if prod(shape) > MAX_ELEMENTS:
+        raise ReproImpossible(f"a tensor of shape {shape} is too large for a small program")
+    sized = f"torch.ones({shape}"
+    return f"{sized}, dtype=torch.{dtype})" if dtype not in (None, "float32") else f"{sized})"
+
+
+def parse_dtype(text: str) -> str | None:
+    """Parse the name in "torch.float32"; None for another text."""
+    name = text.removeprefix("torch.")
+    return name if name in DTYPES else None
+
+
+def parse_member(text: str) -> tuple[str, bool] | None:
+    """Parse "'k' absent" to the key as a literal, and whether it is there."""
+    match = _MEMBER.match(text)
+    return (match["key"], match["state"] == "present") if match else None

@@ -195,6 +195,7 @@ class LiveRun:
         timeline = fold([process.events for process in processes])
         counts, is_again = timeline.counts, make_recompile_test(timeline)
         parts = sum_compile_seconds(timeline.compiles)
+        total_s = sum(event.seconds for event in timeline.compiles)
         again = [event.seconds for event in timeline.compiles if is_again(event)]
         snapshot = MetricsSnapshot(
             at_unix=at_unix,
@@ -207,8 +208,7 @@ class LiveRun:
             compiles=counts.compiles,
             recompiles=counts.recompiles,
             graph_breaks=counts.graph_breaks,
-            compile_first_s=sum(event.seconds for event in timeline.compiles) - sum(again),
-            compile_again_s=sum(again),
+            compile_s={"first": total_s - sum(again), "recompile": sum(again)},
             compile_phase_s={} if parts is None else dict(parts.by_phase),
             records_lost=records_lost,
             losses=dict(losses or {}),
@@ -230,6 +230,7 @@ class LiveRun:
         step_s = lead.take_mean_step_s()
         folded = fold([lead.events])
         ended = folded.processes[0].ended is not None
+        by_itself = end is not None and not (end.returncode or end.interrupts or end.timed_out)
         snapshot = replace(snapshot, steps=lead.ended_steps or None, step_s=step_s)
         if (run := lead.tracked) is not None:
             last = {metric.name: metric.last for metric in run.metrics if metric.last is not None}
@@ -241,7 +242,7 @@ class LiveRun:
         account = lead.compute_account(
             folded,
             None if end is None else end.wall_s,
-            orderly=ended or _has_succeeded(end),
+            orderly=ended or by_itself,
         )
         if account is None:
             return snapshot
@@ -265,11 +266,6 @@ class LiveRun:
             for labels, value in labelled.items()
             if OTHER not in labels and math.isfinite(value)
         }
-
-
-def _has_succeeded(end: ExitInfo | None) -> bool:
-    """True if the target ended by itself, with success."""
-    return end is not None and end.returncode == 0 and not (end.interrupts or end.timed_out)
 
 
 def _compute_end_ns(span: wire.SpanEnded) -> int:

@@ -31,8 +31,8 @@ class MetricsSnapshot:
     compiles: int = 0
     recompiles: int = 0
     graph_breaks: int = 0
-    compile_first_s: float = 0.0
-    compile_again_s: float = 0.0
+    compile_s: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Seconds of compiling by kind: first, recompile."""
     compile_phase_s: Mapping[str, float] = field(default_factory=dict[str, float])
     """Seconds of compiling by phase, without phases in it; empty where torch does not time them."""
     steps: int | None = None
@@ -52,11 +52,6 @@ class MetricsSnapshot:
     """(run, count) to the count per second."""
     losses: Mapping[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
     """What telemetry itself lost so far: (destination, "pushes") to the count."""
-
-    @property
-    def compile_s(self) -> dict[str, float]:
-        """Seconds of compiling by kind."""
-        return {"first": self.compile_first_s, "recompile": self.compile_again_s}
 
 
 Kind = Literal["counter", "gauge"]

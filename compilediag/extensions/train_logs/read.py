@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import re
-from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -202,7 +201,7 @@ class _Reader:
         log = _build_log(lead)
         counts = {"lines": self.lines, **self.counts, "steps": lead.lines}
         for name in ("repeated", "over_limit", "backwards", "grad_norms_not_finite"):
-            counts[name] = getattr(lead, name)
+            counts[name] = lead.left_out[name]
         counts["other_streams"] += len(streams) - 1
         others = sorted(
             {
@@ -274,7 +273,7 @@ def _build_log(stream: Stream) -> TrainLog:
         covered=compute_covered(stream),
         clock="timestamps" if stream.pattern.seconds == "between" else "trainer",
         ended_steps=count_ended_steps(stream),
-        rates=stream.pad_rates(),
+        rates={name: stream.pad_series(name) for name in stream.rates},
         last=stream.last,
         losses=stream.losses,
         losses_not_finite=stream.losses_not_finite,
@@ -285,13 +284,12 @@ def _build_log(stream: Stream) -> TrainLog:
     if bars is None:
         return replace(log, clock=None)
     bars.finish()
-    timed = bars.timed
     return replace(
         log,
-        numbers=array("d", [stretch.step for stretch in timed]),
-        seconds=array("d", [stretch.step_s for stretch in timed]),
-        covered=array("d", [stretch.steps for stretch in timed]),
-        clock="bar" if timed else None,
+        numbers=bars.numbers,
+        seconds=bars.seconds,
+        covered=bars.covered,
+        clock="bar" if bars.numbers else None,
         ended_steps=bars.steps,
         rates={},
     )

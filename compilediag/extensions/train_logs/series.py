@@ -40,6 +40,10 @@ _AFTER = re.compile(
 )
 
 
+def _make_floats() -> array[float]:
+    return array("d")
+
+
 class Bar(NamedTuple):
     """One drawing of a bar."""
 
@@ -73,15 +77,6 @@ def parse_bar(text: str) -> Bar | None:
     )
 
 
-class TimedSteps(NamedTuple):
-    """Some steps that a bar counted."""
-
-    step: int
-    """The last of them, counted over all bars of the kind."""
-    step_s: float
-    steps: int
-
-
 @dataclass(slots=True)
 class Bars:
     """All bars of one kind in one rank, in their order: one for each epoch, or one for the run."""
@@ -91,7 +86,10 @@ class Bars:
     """Steps of the bars that are over."""
     begun: int = 0
     """Bars, those that begin anew included."""
-    timed: list[TimedSteps] = field(default_factory=list[TimedSteps])
+    numbers: array[float] = field(default_factory=_make_floats)
+    """The last of some steps that were timed, counted over all bars of the kind."""
+    seconds: array[float] = field(default_factory=_make_floats)
+    covered: array[float] = field(default_factory=_make_floats)
     _first: Bar | None = None
     """Where the steps to be timed next began."""
     _newest: Bar | None = None
@@ -113,8 +111,12 @@ class Bars:
             self.begun += 1
             self._first = self._newest = bar
         elif bar.done > newest.done:
-            self._newest = bar
-            self._time_steps(bar)
+            self._newest, first = bar, self._first
+            passed_s = bar.elapsed_s - first.elapsed_s if first is not None else 0
+            if first is not None and passed_s >= SECONDS_ENOUGH:
+                steps = bar.done - first.done
+                self._add(bar, passed_s / steps, steps)
+                self._first, self._is_timed = bar, True
 
     def finish(self) -> None:
         """Finish the bar in progress."""
@@ -126,17 +128,11 @@ class Bars:
         self.steps += bar.done
         self._is_timed = False
 
-    def _time_steps(self, bar: Bar) -> None:
-        first = self._first
-        if first is None or bar.elapsed_s - first.elapsed_s < SECONDS_ENOUGH:
-            return
-        steps = bar.done - first.done
-        self._add(bar, (bar.elapsed_s - first.elapsed_s) / steps, steps)
-        self._first, self._is_timed = bar, True
-
     def _add(self, bar: Bar, step_s: float, steps: int) -> None:
-        if len(self.timed) < TIMED_LIMIT:
-            self.timed.append(TimedSteps(self.steps + bar.done, step_s, steps))
+        if len(self.numbers) < TIMED_LIMIT:
+            self.numbers.append(self.steps + bar.done)
+            self.seconds.append(step_s)
+            self.covered.append(steps)
 
 
 @dataclass(slots=True)
@@ -147,19 +143,16 @@ class NamelessBars:
     mean_rate: bool
     _by_total: dict[int, Bars] = field(default_factory=dict[int, Bars])
     _votes: Counter[int] = field(default_factory=Counter[int])
-    _logged: bool = False
+    logged: bool = False
+    """A line of a step was printed since the last drawing."""
 
     def take(self, bar: Bar) -> None:
         """Take the next drawing of any of them."""
-        if self._logged:
+        if self.logged:
             self._votes[bar.total] += 1
-            self._logged = False
+            self.logged = False
         if bar.total in self._by_total or len(self._by_total) < TOTALS_LIMIT:
             self._by_total.setdefault(bar.total, Bars(self.mean_rate)).take(bar)
-
-    def note_step(self) -> None:
-        """Note that a line of a step was printed."""
-        self._logged = True
 
     def find_training(self) -> Bars | None:
         """Find the bars of training; None where none is surely that: also where one that began anew
@@ -178,10 +171,6 @@ REPEATED_WITHIN = 8
 """A step among the last so many is the same one, printed again by a rank without a name."""
 
 
-def _make_floats() -> array[float]:
-    return array("d")
-
-
 @dataclass(slots=True)
 class Stream:
     """State between the lines."""
@@ -189,10 +178,8 @@ class Stream:
     pattern: LinePattern
     rank: str | None
     lines: int = 0
-    repeated: int = 0
-    over_limit: int = 0
-    backwards: int = 0
-    """Times that the step number or the clock went back."""
+    left_out: Counter[str] = field(default_factory=Counter[str])
+    """Why, to the number of lines of which something was left out."""
     numbers: array[float] = field(default_factory=_make_floats)
     seconds: array[float] = field(default_factory=_make_floats)
     rates: dict[str, array[float]] = field(default_factory=dict[str, "array[float]"])
@@ -200,7 +187,6 @@ class Stream:
     peaks: dict[str, float] = field(default_factory=dict[str, float])
     losses: int = 0
     losses_not_finite: int = 0
-    grad_norms_not_finite: int = 0
     bars: Bars | None = None
     nameless: NamelessBars | None = None
     _recent: deque[int] = field(default_factory=lambda: deque(maxlen=REPEATED_WITHIN))
@@ -211,24 +197,24 @@ class Stream:
         self.lines += 1
         step = _parse_step(figures)
         if step in self._recent:
-            self.repeated += 1
+            self.left_out["repeated"] += 1
             return
         if len(self.numbers) >= LINES_LIMIT:
-            self.over_limit += 1
+            self.left_out["over_limit"] += 1
             return
-        # Invariant: `numbers` grows last; `_pad_series` counts the lines before this one by it.
+        # Invariant: `numbers` grows last; `pad_series` counts the lines before this one by it.
         self.seconds.append(self._read_seconds(figures, step))
         for name, figure in figures.items():
             if name in RATES:
                 value = parse_number(figure, RATES[name])
-                series = self._pad_series("mfu" if name.startswith("mfu") else name)
+                series = self.pad_series("mfu" if name.startswith("mfu") else name)
                 series.append(value if 0 < value < math.inf else math.nan)
         self.numbers.append(math.nan if step is None else step)
         if step is not None:
             self._recent.append(step)
         self.note_figures(figures)
         if self.nameless is not None:
-            self.nameless.note_step()
+            self.nameless.logged = True
 
     def note_figures(self, figures: Mapping[str, str]) -> None:
         """Note the figures of a line that are no series: the last loss, the highest peak."""
@@ -237,7 +223,8 @@ class Stream:
                 self.last[name] = value = parse_number(figure)
                 self.losses += name == "loss"
                 self.losses_not_finite += name == "loss" and not math.isfinite(value)
-                self.grad_norms_not_finite += name != "loss" and not math.isfinite(value)
+                not_finite = name != "loss" and not math.isfinite(value)
+                self.left_out["grad_norms_not_finite"] += not_finite
             elif name in PEAKS:
                 kind = f"{name.partition('_peak')[0]}_peak_bytes"
                 peak = parse_number(figure, PEAKS[name])
@@ -247,17 +234,13 @@ class Stream:
                 # Megatron leaves a loss that is NaN out of its mean, and counts such steps.
                 self.losses_not_finite += 1
 
-    def _pad_series(self, name: str) -> array[float]:
+    def pad_series(self, name: str) -> array[float]:
         """Pad the series of a rate to one value for each line before this one."""
         series = self.rates.setdefault(name, _make_floats())
         lines = len(self.numbers)
         del series[lines:]  # a line may hold a rate in two spellings
         series.extend([math.nan] * (lines - len(series)))
         return series
-
-    def pad_rates(self) -> dict[str, array[float]]:
-        """Pad all series of rates, each to one value a line."""
-        return {name: self._pad_series(name) for name in self.rates}
 
     def _read_seconds(self, figures: Mapping[str, str], step: int | None) -> float:
         if self.pattern.seconds == "between":
@@ -276,7 +259,7 @@ class Stream:
             return math.nan
         steps = step - self._recent[-1]
         if steps <= 0 or stamp <= before:
-            self.backwards += 1
+            self.left_out["backwards"] += 1
             return math.nan
         return (stamp - before) / steps
 
