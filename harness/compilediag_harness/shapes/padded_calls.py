@@ -60,7 +60,7 @@ class PaddedCalls:
         """Combinations of gradient and training mode: each is compiled on its own."""
         self._tensor: type = torch.Tensor
         self._parameters = list_parameters(settings.function, torch.nn.Module)
-        self._layouts: dict[tuple[Structure, Structure], Layout] = {}
+        self._layouts: dict[Structure, Layout] = {}
         self._first: dict[str, Any] = {}
         """What the leaves of the first call were."""
         self._outputs: Outputs | None = None
@@ -123,8 +123,7 @@ class PaddedCalls:
         Raises:
             ShapeUnusable: it does not fit the dims, or is unlike the first call.
         """
-        leaves: list[Any] = []
-        structure = flatten(args, leaves), flatten(kwargs, leaves)
+        structure, leaves = flatten((args, kwargs))
         layout = self._layouts.get(structure)
         if layout is None:
             dims, pads = self.settings.dims, self.settings.pad
@@ -179,16 +178,11 @@ class PaddedCalls:
 
     # --- its parts ---------------------------------------------------------------------------
 
-    def rebuild(self, call: FlatCall, leaves: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        taken = iter(leaves)
-        args = rebuild(call.args, taken)
-        return args, rebuild(call.kwargs, taken) if call.kwargs else {}
-
     def build_arguments(
         self, call: FlatCall, leaves: list[Any], sizes: Sizes, bucket: Sizes, *, fresh: bool = True
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Build the arguments: other leaves, padded from `sizes` to `bucket`, and the mask."""
-        args, kwargs = self.rebuild(call, leaves)
+        args, kwargs = rebuild((call.args, call.kwargs), iter(leaves))
         if self.settings.mask is not None:
             kwargs[self.settings.mask] = self._make_mask(call, sizes[0], bucket[0], fresh=fresh)
         return args, kwargs

@@ -17,7 +17,7 @@ from compilediag_harness.shapes.dims import ShapeUnusable, Sizes, repeat_rows
 from compilediag_harness.shapes.layouts import FlatCall
 from compilediag_harness.shapes.padded_calls import PaddedCalls
 from compilediag_harness.shapes.side_effects import find_modules, preserve_modules
-from compilediag_harness.shapes.trees import flatten
+from compilediag_harness.shapes.trees import flatten, rebuild
 from compilediag_harness.torch_internals import torch_api, torch_compiles
 from compilediag_harness.wire import FixedShapeWarmed
 
@@ -99,7 +99,7 @@ def repeat_example(
         given = leaves[leaf.index]
         rows = given.detach().requires_grad_(given.requires_grad)  # none reaches the example
         leaves[leaf.index] = repeat_rows(torch, rows, {dim: sizes[axis] for axis, dim in leaf.dims})
-    return calls.rebuild(call, leaves)
+    return rebuild((call.args, call.kwargs), iter(leaves))
 
 
 def run_backward(torch: Any, result: Any) -> bool:
@@ -107,9 +107,7 @@ def run_backward(torch: Any, result: Any) -> bool:
     nothing needs a gradient."""
     if not torch.is_grad_enabled():
         return False
-    outputs: list[Any] = []
-    flatten(result, outputs)
-    losses = _select_losses(torch, outputs)
+    losses = _select_losses(torch, flatten(result)[1])
     inputs = _find_leaves(losses)
     if not inputs:
         return False
