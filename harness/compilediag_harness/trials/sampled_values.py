@@ -80,7 +80,7 @@ class ValueSampler:
         if kind in _NUMBERS:
             return _read_number(path, value), True
         plain = kind is str or kind is bytes or value is None
-        digest = _compute_digest(repr(value).encode()) if plain else ""
+        digest = compute_digest(repr(value).encode()) if plain else ""
         return SampledValue(path, "other", kind.__name__, digest=digest), plain
 
     def _read_tensor(self, path: str, tensor: Any, values: int) -> tuple[SampledValue, bool]:
@@ -108,7 +108,7 @@ class ValueSampler:
         # Invariant: `flat` is on the host, contiguous and alive until the digest is computed: the
         # memory is read in place, also of types that numpy does not have (bfloat16).
         content = (ctypes.c_char * size).from_address(flat.data_ptr()) if size else b""
-        return dataclasses.replace(sample, digest=_compute_digest(content), **measured), True
+        return dataclasses.replace(sample, digest=compute_digest(content), **measured), True
 
     def _measure(self, flat: Any) -> dict[str, Any]:
         """Measure the fields of a `SampledValue` that are about all elements, in chunks: no copy in
@@ -169,7 +169,7 @@ def _read_number(path: str, value: float) -> SampledValue:
         norm=size,
         largest=size,
         not_finite=int(size is None),
-        digest=_compute_digest(repr(value).encode()),
+        digest=compute_digest(repr(value).encode()),
     )
 
 
@@ -193,7 +193,8 @@ def _convert_to_float64(torch: Any, tensor: Any) -> Any:
     return tensor.to(device="cpu", dtype=torch.float64)
 
 
-def _compute_digest(data: Any) -> str:
+def compute_digest(data: Any) -> str:
+    """Compute the digest of bytes, or of memory."""
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 

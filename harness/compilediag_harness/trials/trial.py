@@ -15,13 +15,12 @@ from compilediag_harness.torch_internals import torch_calls, torch_names
 from compilediag_harness.torch_internals.torch_graphs import OUTPUT_GRAPH
 from compilediag_harness.torch_internals.torch_names import Remover
 from compilediag_harness.trials import settings
-from compilediag_harness.trials.arguments import PlannedArguments
 from compilediag_harness.trials.lines import LineWatcher
-from compilediag_harness.trials.outputs import CallSeconds, FixedShapeCalls, OutputWatcher
+from compilediag_harness.trials.outputs import CallSeconds, OutputWatcher
 from compilediag_harness.trials.plan import Notes
 from compilediag_harness.trials.program_output import ProgramOutput, WrittenFiles
 from compilediag_harness.trials.redirected_writes import RedirectedWrites
-from compilediag_harness.trials.settings import OVERRIDDEN, PlannedSettings
+from compilediag_harness.trials.settings import OVERRIDDEN, PlannedArguments, PlannedSettings
 from compilediag_harness.trials.sources import ReplacedSources
 from compilediag_harness.trials.varied_calls import vary_calls
 from compilediag_harness.wire import RandomStateRead, RecordingPlan, TrialPlan, describe_stance
@@ -41,7 +40,6 @@ class ActiveTrial:
         self._pid = os.getpid()
         self._torch: Any = None
         self._outputs: OutputWatcher | None = None
-        self._call_seconds: CallSeconds | None = None
         self._last: list[Callable[[Session], None]] = []
         """What emits at the end of the process."""
         self._writes: RedirectedWrites | None = None
@@ -52,8 +50,6 @@ class ActiveTrial:
         self._sources = ReplacedSources(self._plan, self._notes)
         self._sources.install(self._imports)
         recording = self._plan.recording
-        if recording is not None and recording.lines:
-            self._last.append(LineWatcher(recording.lines, self._imports).finish)
         self.makes_calls_at_end = recording is not None and recording.vary_s > 0
         if self._plan.seed is not None:
             settings.seed_after_import(self._plan.seed, self._notes, self._imports)
@@ -68,6 +64,8 @@ class ActiveTrial:
         """Record what is written, and seed the generators that are not torch's."""
         if recording.hides_hash_seed:
             os.environ.pop("PYTHONHASHSEED", None)
+        if recording.lines:
+            self._last.append(LineWatcher(recording.lines, self._imports).finish)
         settings.seed_after_import(recording.seed, self._notes, self._imports)
         files = WrittenFiles(self._writes)
         files.install()
@@ -91,10 +89,9 @@ class ActiveTrial:
             self._undo.append(remover)
         if chosen.looks_at_calls:  # else no step would go unsampled
             arguments = PlannedArguments(chosen.arguments, files, notes)
-            watcher = OutputWatcher(session, torch, chosen, arguments, self._settings)
-            shapes = FixedShapeCalls(watcher, check=chosen.check_padding)
+            watcher = OutputWatcher(session, torch, chosen, arguments)
             self._outputs, recorder = watcher, watcher.recorder
-            self._undo += [watcher.uninstall, shapes.uninstall]
+            self._undo.append(watcher.uninstall)
             if watcher.keeper is not None:
                 self._undo.append(watcher.keeper.uninstall)
             if recorder is not None:
@@ -105,7 +102,7 @@ class ActiveTrial:
         if self._output is not None:
             self._output.attach(session, torch)
         if chosen.call_seconds:  # last of all: nothing else of ours is then in the time of a call
-            self._call_seconds = seconds = CallSeconds(session, torch)
+            seconds = CallSeconds(session, torch)
             self._undo.append(seconds.uninstall)
             self._last.append(lambda _: seconds.finish())
 
