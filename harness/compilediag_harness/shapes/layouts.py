@@ -76,14 +76,18 @@ class FlatCall(NamedTuple):
         }
 
 
+def read_parameters(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
+    """Read the parameters of a callable; none where it has no signature, as a builtin."""
+    try:
+        return tuple(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return ()
+
+
 def list_parameters(function: Callable[..., Any], module: type) -> tuple[str, ...]:
     """List the names of the positional parameters; those of `*args` have none."""
     target = torch_api.get_original(function)
-    target = target.forward if isinstance(target, module) else target
-    try:
-        parameters = inspect.signature(target).parameters.values()
-    except (TypeError, ValueError):  # a builtin
-        return ()
+    parameters = read_parameters(target.forward if isinstance(target, module) else target)
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return tuple(parameter.name for parameter in parameters if parameter.kind in positional)
 

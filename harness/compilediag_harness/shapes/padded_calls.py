@@ -150,7 +150,7 @@ class PaddedCalls:
         local = self._buffers
         # Autograd keeps its inputs: a buffer must not be written to before the backward.
         fresh = local.busy or self.torch.is_grad_enabled()
-        before = count_begun() if self.frozen and listen_to_compiles() else None
+        before = len(list_begun()) if self.frozen and listen_to_compiles() else None
         graphs = torch_cudagraphs.count_runs_in_thread()
         was_busy, local.busy = local.busy, True
         shape_log.inside.depth += 1
@@ -169,8 +169,8 @@ class PaddedCalls:
         finally:
             shape_log.inside.depth -= 1
             local.busy = was_busy
-        if before is not None and count_begun() != before:
-            self._check_compiles(before, sizes, bucket)
+        if before is not None and (begun := list_begun()[before:]):
+            self._check_compiles(begun, sizes, bucket)
         for sink in shape_log.sinks.all if counted else ():
             ran = torch_cudagraphs.count_runs_in_thread() != graphs
             sink.add(self.declared, sizes, bucket, () if part.start else call.sizes, ran)
@@ -228,8 +228,7 @@ class PaddedCalls:
         mask.narrow(0, real, bucket - real).fill_(False)
         return mask
 
-    def _check_compiles(self, before: int, sizes: Sizes, bucket: Sizes) -> None:
-        begun = list_begun_since(before)
+    def _check_compiles(self, begun: tuple[str, ...], sizes: Sizes, bucket: Sizes) -> None:
         self.late_compiles += len(begun)
         self.emit(FixedShapeCompiled, size=sizes, run=bucket, begun=begun)
         if self.frozen == "error":
@@ -316,11 +315,6 @@ def listen_to_compiles() -> bool:
     return _listening
 
 
-def count_begun() -> int:
-    """Count the compiles and recordings that have begun in this thread so far."""
-    return len(_begun.get(threading.get_ident(), ()))
-
-
-def list_begun_since(count: int) -> tuple[str, ...]:
-    """List what has begun in this thread since `count_begun` gave `count`: "DYNAMO 0/1"."""
-    return tuple(_begun.get(threading.get_ident(), ())[count:])
+def list_begun() -> tuple[str, ...]:
+    """List the compiles and recordings that have begun in this thread so far: "DYNAMO 0/1"."""
+    return tuple(_begun.get(threading.get_ident(), ()))

@@ -24,12 +24,14 @@ from compilediag_harness.base.session import Session
 from compilediag_harness.blame.line_events import iterate_own_frames
 from compilediag_harness.blame.source_locations import get_definition
 from compilediag_harness.shapes import trees
+from compilediag_harness.shapes.layouts import read_parameters
 from compilediag_harness.shapes.side_effects import SavedState, list_roots
 from compilediag_harness.torch_internals import torch_api, torch_open_calls, torch_replay
 from compilediag_harness.torch_internals.torch_open_calls import CallArguments
 from compilediag_harness.torch_internals.torch_replay import CallModes
 from compilediag_harness.trials import forked
 from compilediag_harness.trials.boundary_calls import BoundaryCalls, read_arguments
+from compilediag_harness.trials.sampled_values import PLAIN
 from compilediag_harness.wire import CallersSeen, Location, RecordingPlan
 
 EVERY_CALL = 64
@@ -62,7 +64,6 @@ MAX_LOOKS = 64
 """Calls of a callable whose callers are looked at."""
 
 _GRADIENTS = {True: "gradients", False: "no gradients"}
-PLAIN = (bool, int, float, str, type(None))
 
 
 @dataclass(slots=True)
@@ -233,7 +234,8 @@ class CallKeeper:
             return None
         names = iterate_reached(function, code) if code is not None else ()
         reached = tuple(its for its in names if issubclass(get_class(its), self._torch.nn.Module))
-        kept = KeptCallable(place, code, _list_optional(function), reached)
+        optional = frozenset(its.name for its in read_parameters(function) if its.default is None)
+        kept = KeptCallable(place, code, optional, reached)
         return self.callables.setdefault(key, kept)
 
     def _keep(self, kept: KeptCallable, root: Any, function: Any, given: Any) -> None:
@@ -342,15 +344,6 @@ def _read_content(leaf: Any) -> tuple[Any, Any]:
         return (leaf.dtype, leaf.ndim), leaf.shape
     kind = get_class(leaf)
     return kind, leaf if kind in PLAIN else None
-
-
-def _list_optional(function: Any) -> frozenset[str]:
-    """List the parameters of a function whose default is None."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # it has no signature
-        return frozenset()
-    return frozenset(parameter.name for parameter in parameters if parameter.default is None)
 
 
 def _name_paths(code: Any, root: Any, paths: list[str]) -> tuple[str, ...]:

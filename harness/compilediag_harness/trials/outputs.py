@@ -78,13 +78,12 @@ class OutputWatcher:
         undo.callback(torch_calls.watch_every_call(self._handle_begin, self._handle_end))
         undo.callback(subscribe(call_listeners, self._begin_batch))
         self.uninstall = undo.close
-        self._states: StateReader | None = None
-        """In a recorded run."""
+        self._states = StateReader(torch, ValueSampler(torch))
+        """Followed in a recorded run."""
         self._last_read: list[StateRead] = []
         """Of objects that are gone."""
         if recording is not None:
-            self._states = states = StateReader(torch, ValueSampler(torch))
-            undo.callback(states.watch_ends(self._handle_object_end))
+            undo.callback(self._states.watch_ends(self._handle_object_end))
             optimizer = torch.optim.Optimizer
             remover = call_beside(optimizer, "__init__", after=self._follow_optimizer)
             if remover is not None:
@@ -120,10 +119,10 @@ class OutputWatcher:
             local.function = local.function or function
         elif warming or not self.recorder:
             return
-        if self._states is not None:
+        if self.recorder:
             self._states.follow(owner, function[-1][1], call)
-        if self.recorder and not local.in_batch:
-            local.call = function, ReturningCall()
+            if not local.in_batch:
+                local.call = function, ReturningCall()
 
     def _begin_batch(
         self, calls: PaddedCalls, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -196,20 +195,18 @@ class OutputWatcher:
                 self.recorder.record_error(function[-1][0], error)
 
     def _follow_optimizer(self, _made: None, optimizer: Any, *_: Any, **__: Any) -> None:
-        if self._states is not None:
-            with self.session.catch_faults("trial: an optimizer"):
-                self._states.follow_object(optimizer)
+        with self.session.catch_faults("trial: an optimizer"):
+            self._states.follow_object(optimizer)
 
     def _handle_object_end(self, value: Any) -> None:
         # What is read while Dynamo traces would be fake.
-        if self._states is not None and not is_compile_in_progress():
+        if not is_compile_in_progress():
             with self.session.charge_block("trial: an object that is gone"):
                 self._last_read += self._states.read_last(self.session.now(), value)
 
     def finish(self) -> None:
         """Emit what a recorded run holds at its end."""
-        held = [] if self._states is None else self._states.read(self.session.now())
-        for event in (*held, *self._last_read):
+        for event in (*self._states.read(self.session.now()), *self._last_read):
             self.session.emit(event)
 
 

@@ -220,7 +220,7 @@ _TIMED = re.compile(
 _ADDED = ("_compiled_call_impl", "_is_torch_compile")
 """What torch puts into modules that it compiles."""
 
-_PLAIN = (bool, int, float, str, type(None))
+PLAIN = (bool, int, float, str, type(None))
 
 
 class _Followed(NamedTuple):
@@ -397,8 +397,8 @@ def _iterate_optimizer(path: str, names: dict[str, Any]) -> Iterator[tuple[str, 
 def _is_plain(value: Any) -> bool:
     """True if a value is a number, a flag, a short text, or a list of some."""
     kind = get_class(value)
-    if kind in _PLAIN:
+    if kind in PLAIN:
         return kind is not str or len(value) <= 256
     if kind is list or kind is tuple:
-        return len(value) <= MAX_ELEMENTS and all(get_class(element) in _PLAIN for element in value)
+        return len(value) <= MAX_ELEMENTS and all(get_class(element) in PLAIN for element in value)
     return False
