@@ -7,7 +7,7 @@ import math
 import re
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -38,9 +38,9 @@ class RecordedCall(NamedTuple):
     is_eager: bool = False  #: No graph ran in it.
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CallComparison:
-    """The calls of one execution against those of another."""
+    """The calls of one execution against those of another, counted while they are compared."""
 
     mismatch: str | None = None  #: Why they do not correspond; None where they do.
     other_precision: bool = False  #: They differ in a dtype.
@@ -126,7 +126,7 @@ def compare_calls(
         eager_calls = None if reference is None else reference.get(process, {}).get(one, [])
         if eager_calls and _find_mismatch(ours, eager_calls) is not None:
             eager_calls = []
-        tally = _compare_callable(ours, theirs, eager_calls, tally)
+        _compare_callable(ours, theirs, eager_calls, tally)
         if tally.difference is not None and not tally.is_slow:
             break
     return tally
@@ -186,24 +186,23 @@ def _compare_callable(
     theirs: Sequence[RecordedCall],
     eager: Sequence[RecordedCall] | None,
     tally: CallComparison,
-) -> CallComparison:
+) -> None:
     """Compare the calls of one callable, and add them to what was compared before. `eager`: its
     calls without compiling, empty where they do not correspond."""
-    compared, rounded, opaque, unseen = tally.compared, tally.rounded, tally.opaque, tally.unseen
-    exact, largest = tally.exact, 0.0
+    largest = 0.0
     # Where eager is itself farther away than rounding can be, it measures nothing from then on.
     yardstick: float | None = 0.0 if eager else None
     for number, (call, other) in enumerate(zip(ours, theirs, strict=True)):
         structure = read_structure(call.structure)
-        opaque += not structure.is_whole
-        unseen += not structure.is_whole and not structure.leaves
-        compared += bool(structure.leaves)
+        tally.opaque += not structure.is_whole
+        tally.unseen += not structure.is_whole and not structure.leaves
+        tally.compared += bool(structure.leaves)
         if eager and yardstick is not None:
             yardstick = max(yardstick, measure_difference(call, eager[number]))
             yardstick = yardstick if yardstick <= structure.cap else None
         if call.digest == other.digest:
             continue
-        exact = False
+        tally.exact = False
         size = measure_difference(call, other)
         if not size:
             continue
@@ -212,31 +211,16 @@ def _compare_callable(
         if is_slow or is_excused:
             largest = max(largest, size)
         if is_excused:
-            rounded += 1
+            tally.rounded += 1
         elif tally.difference is None or not is_slow:
             text = f"call {number} of {call.function.function} returned something else"
-            if math.isfinite(size):
-                text = f"{text} (its digest by {size:.1g})"
-            tally = replace(
-                tally,
-                difference=text,
-                size=size,
-                at_start=number == 0,
-                measured=yardstick is not None or eager is None,
-                may_round=size <= structure.cap,
-                is_slow=is_slow,
-            )
+            by = f" (its digest by {size:.1g})" if math.isfinite(size) else ""
+            tally.difference, tally.size, tally.is_slow = f"{text}{by}", size, is_slow
+            tally.at_start, tally.may_round = number == 0, size <= structure.cap
+            tally.measured = yardstick is not None or eager is None
             if not is_slow:
                 break
-    return replace(
-        tally,
-        compared=compared,
-        rounded=rounded,
-        opaque=opaque,
-        unseen=unseen,
-        exact=exact,
-        largest=max(largest, tally.largest),
-    )
+    tally.largest = max(largest, tally.largest)
 
 
 # --- structures and digests -----------------------------------------------------------------------

@@ -85,7 +85,8 @@ def _compare_texts(path: str, old: bytes, new: bytes) -> ChangedFile:
         changed = {runnable[line] for line in range(first + 1, last + 1) if line in runnable}
         lines |= changed
         gone = [line for line in range(start + 1, end + 1) if line in was]
-        indents = {line: _measure_indent(old_lines[line - 1]) for line in gone}
+        texts = {line: old_lines[line - 1] for line in gone}
+        indents = {line: len(text) - len(text.lstrip()) for line, text in texts.items()}
         least = min(indents.values(), default=0)
         branches += [line for line in gone if line in starts and indents[line] > least]
         if gone and not changed:
@@ -136,10 +137,6 @@ def _is_inert(statement: ast.stmt) -> bool:
     if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Constant):
         return False
     return isinstance(statement.value.value, str)
-
-
-def _measure_indent(line: bytes) -> int:
-    return len(line) - len(line.lstrip())
 
 
 def _find_neighbours(tree: ast.Module, first: int, last: int, indent: int) -> tuple[int, ...]:

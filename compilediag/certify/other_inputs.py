@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from compilediag.certify.calls import (
@@ -34,6 +34,9 @@ _GRADIENTS_ON = "gradients on"
 _OWN_BACKEND = ", own backend"
 """End of a variation that was compiled by the program's own backend, the others being eager."""
 
+_MadeCall = tuple[ProcessKey, str, int]
+"""Process, function, number of its call: the begin of a `VariedKey`."""
+
 VariedKey = tuple[ProcessKey, str, int, str, int]
 """Process, function, number of its call, variation, and which of those. The kind of the call may be
 another one in the other state, as where a number has become a tensor."""
@@ -49,15 +52,13 @@ class _Tally:
     #: With values that are not compared, or as different as rounding may have made the state.
     unknown: list[str] = field(default_factory=list[str])
     #: Calls that differ as they were, which says nothing of other inputs.
-    moved: dict[tuple[ProcessKey, str, int], str] = field(
-        default_factory=dict[tuple[ProcessKey, str, int], str]
-    )
+    moved: dict[_MadeCall, str] = field(default_factory=dict[_MadeCall, str])
     without_gradients: list[str] = field(default_factory=list[str])
     #: Calls that raise only after the change, and only with gradients, which they did not have.
     rounding: float = 0.0  #: By how much recorded calls differ.
     #: What each call is given as it was.
-    given: dict[tuple[ProcessKey, str, int], tuple[str, ...]] = field(
-        default_factory=dict[tuple[ProcessKey, str, int], tuple[str, ...]]
+    given: dict[_MadeCall, tuple[str, ...]] = field(
+        default_factory=dict[_MadeCall, tuple[str, ...]]
     )
 
 
@@ -120,10 +121,10 @@ def check_other_inputs(
 
 def _list_repeated(
     old: Mapping[VariedKey, CallVaried], new: Mapping[VariedKey, CallVaried]
-) -> set[tuple[ProcessKey, str, int]]:
+) -> set[_MadeCall]:
     """List the calls that gave the same in both states when they were made again as they were: both
     are given the same arguments. Others may not be: a state may pad what it passes on."""
-    repeated = set[tuple[ProcessKey, str, int]]()
+    repeated = set[_MadeCall]()
     for key in old.keys() & new.keys():
         tally = _Tally()
         if key[3] == AS_IT_WAS:
@@ -156,11 +157,9 @@ def _collect_varied(
     return keys
 
 
-def _measure_backends(
-    calls: Mapping[VariedKey, CallVaried],
-) -> dict[tuple[ProcessKey, str, int], float]:
+def _measure_backends(calls: Mapping[VariedKey, CallVaried]) -> dict[_MadeCall, float]:
     """Measure by how much each call differs at most between the program's backend and eager."""
-    largest: dict[tuple[ProcessKey, str, int], float] = {}
+    largest: dict[_MadeCall, float] = {}
     for key, call in calls.items():
         eager = calls.get((*key[:3], key[3].removesuffix(_OWN_BACKEND), key[4]))
         if eager is not None and eager is not call and eager.digest and call.digest:
@@ -265,9 +264,6 @@ def _format(call: CallVaried) -> str:
 
 # --- where the compiled calls do not correspond ---------------------------------------------------
 
-_Chain = tuple[tuple[Location, "tuple[str, ...] | None"], ...]
-"""A compiled callable and the functions above it, innermost first, with their parameters."""
-
 
 def find_boundary(before: ExecutedState, after: ExecutedState) -> tuple[Location, Location] | None:
     """Find what to call again in place of compiled calls that are not given the same arguments in
@@ -280,8 +276,13 @@ def find_boundary(before: ExecutedState, after: ExecutedState) -> tuple[Location
     is_same = calls.mismatch is None and {key[1] for key in old} <= common
     if is_same or calls.own_precision:  # nothing that is called above them decides
         return None
+    # A compiled callable and the functions above it, innermost first, with their parameters.
     chains, others = (
-        [chain for chain in _iterate_chains(state.timeline) if chain[0][0].function not in common]
+        [
+            ((seen.function, None), *zip(seen.callers, seen.parameters, strict=True))
+            for seen in state.timeline.callers
+            if seen.function.function not in common
+        ]
         for state in (before, after)
     )
     for chain in chains:
@@ -290,11 +291,6 @@ def find_boundary(before: ExecutedState, after: ExecutedState) -> tuple[Location
                 if function.function == other.function and _is_callable(parameters, theirs):
                     return function, other
     return None
-
-
-def _iterate_chains(timeline: Timeline) -> Iterator[_Chain]:
-    for seen in timeline.callers:
-        yield (seen.function, None), *zip(seen.callers, seen.parameters, strict=True)
 
 
 def _is_callable(ours: tuple[str, ...] | None, theirs: tuple[str, ...] | None) -> bool:

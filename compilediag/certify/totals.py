@@ -322,14 +322,14 @@ def _judge_operations(
     fewer = f"operations in graphs {old} → {new}"
     if new >= _SAME_SHARE * old:
         return "holds", fewer
-    if same_calls and new >= _LEAST_SHARE * old and not _find_outside(before, after):
+    outside = _find_outside(before, after)
+    if same_calls and new >= _LEAST_SHARE * old and not outside:
         of_call = (old - new) / max(1, count_calls(after.timeline))
         return "holds", f"{of_call:.3g} fewer operations a call: the change removed them"
     running, now_running = _list_running(before.timeline), _list_running(after.timeline)
     gone = [place for place in running if place not in now_running]
     if gone and now_running.keys() <= running.keys():
         return "fails", f"{gone[0].function} is no longer compiled: {fewer}"
-    outside = _find_outside(before, after)
     return "undecided", f"less is compiled: {fewer}" + (f"; {outside}" if outside else "")
 
 

@@ -79,7 +79,8 @@ def compare_values(
         if difference is None:
             equal += value.kind != "other" or bool(value.digest and other.digest)
             continue
-        if again is not None and _is_unstable(value, again.get(key)):
+        repeated = value if again is None else again.get(key)
+        if repeated is None or find_difference(value, repeated)[0] is not None:
             unstable.append(key)
             continue
         cap, yardstick = get_cap({value.dtype}), 0.0
@@ -94,10 +95,6 @@ def compare_values(
         why = f"{len(unstable)} of {len(before)} values differ when nothing is changed"
         return ResultComparison(difference=why, decided=False, notes=notes)
     return ResultComparison(equal, words, first_size, decided, notes)
-
-
-def _is_unstable(value: SampledValue, again: SampledValue | None) -> bool:
-    return again is None or find_difference(value, again)[0] is not None
 
 
 def find_difference(before: SampledValue, after: SampledValue) -> tuple[str | None, float]:

@@ -134,7 +134,7 @@ def test_reads_of_our_own_are_none_of_the_programs() -> None:
     reader, value = ValueSampler(torch), torch.randn(3)
 
     def work() -> None:
-        reader.read({"states": value, "more": torch.ones(2)})
+        reader.read_leaves([("states", value), ("more", torch.ones(2))], most=2, size=4)
         value.cpu()
 
     assert list(sampled(work).values()) == [(1, 0)]

@@ -26,7 +26,7 @@ from compilediag_harness import wire
 from compilediag_harness.blame.source_locations import get_definition
 from compilediag_harness.torch_internals import torch_calls, torch_open_calls
 from compilediag_harness.torch_internals.torch_open_calls import CallArguments
-from compilediag_harness.trials import arguments, sampled_values
+from compilediag_harness.trials import sampled_values, settings
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
 
@@ -205,7 +205,7 @@ def test_arguments_have_the_names_of_the_parameters():
         return None
 
     call = CallArguments(function, (1, 2, 3), {"c": 4, "d": 5})
-    found = arguments.bind_arguments(function.__code__, "owner", call)
+    found = settings.bind_arguments(function.__code__, "owner", call)
     assert found == {"self": "owner", "a": 1, "b": 2, "args": (3,), "c": 4, "rest": {"d": 5}}
 
 

@@ -10,7 +10,6 @@ import shlex
 import shutil
 import signal
 import tempfile
-import threading
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -21,6 +20,7 @@ from compilediag.certify.points import Certificate, ExecutedState, JudgedPoint, 
 from compilediag.certify.program import find_other_environment
 from compilediag.errors import OutputUnwritable, UsageError
 from compilediag.receipt.locate import RUNS_FOLDER
+from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.make_finding import shorten
 from compilediag.runs.certify.options import CertifyOptions
 from compilediag.runs.certify.recorded import (
@@ -38,6 +38,7 @@ from compilediag.runs.supervised.run import CacheUse, Program, make_program, pro
 from compilediag.runs.supervised.run_options import RunOptions
 from compilediag.runs.supervised.target import parse_target
 from compilediag.runs.trials.trial import Trials
+from compilediag_harness.trials.forked import replace_action
 from compilediag_harness.trials.redirected_writes import READ_FILES
 from compilediag_harness.trials.settings import NO_SUCH_OPTION
 from compilediag_harness.wire import (
@@ -250,15 +251,10 @@ def _name_kept_folders(folder: str) -> tuple[str, str]:
 def _end_by_exception() -> Generator[None]:
     """Let SIGTERM and a closed terminal end a block as Ctrl-C does: what it undoes is undone."""
     ends = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) == signal.SIG_DFL]
-    if threading.current_thread() is not threading.main_thread():
-        ends = []
-    for number in ends:
-        signal.signal(number, signal.default_int_handler)
-    try:
-        yield
-    finally:
+    with contextlib.ExitStack() as replaced:
         for number in ends:
-            signal.signal(number, signal.SIG_DFL)
+            replaced.enter_context(replace_action(number, signal.default_int_handler))
+        yield
 
 
 def _choose_caches(states: States, options: CertifyOptions) -> CacheUse:
@@ -316,9 +312,8 @@ def execute_both(
     else:
         pair.seed, pair.hash_seed = recorded.recording.seed, recorded.recording.hash_seed
         pair.recent, pair.made = _list_recent(recorded)
-        wall_s = getattr(recorded.receipt.goodput, "wall_s", None) or 0.0
         compile_s = LIMIT_COMPILE_S * recorded.receipt.compile.compiles
-        pair.limit_s = LIMIT_TIMES * wall_s + LIMIT_EXTRA_S + compile_s
+        pair.limit_s = LIMIT_TIMES * get_wall_s(recorded.receipt) + LIMIT_EXTRA_S + compile_s
         why = explain_other_conditions(recorded, pair.program.variables)
         why = why or ("many files have changed since" if len(pair.recent) > MAX_RECENT else None)
     if recorded is None or why is not None:
@@ -339,6 +334,11 @@ def execute_both(
     if why is not None:
         old = pair.execute(f"the old state: {why}", new=False)
     return old, new, why or ""
+
+
+def get_wall_s(receipt: Receipt) -> float:
+    """Get the seconds that a run took; 0 where they are not known."""
+    return (receipt.goodput.wall_s if receipt.goodput is not None else None) or 0.0
 
 
 def decide(

@@ -52,11 +52,11 @@ class States:
     """Of the environment, in the new state."""
     plan: TrialPlan
     """What only the new state has beside its sources: options, and what is done from outside."""
-    recorded: RecordedRun | None
+    recorded: RecordedRun | None = None
     """A run whose state is the old one."""
-    missing: tuple[str, ...]
+    missing: tuple[str, ...] = ()
     """What no state can have: files that differ and are read as they are in both."""
-    notes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def change(self) -> Change:
@@ -128,7 +128,9 @@ def select_states(options: CertifyOptions) -> States:
         new = ", ".join(
             [*map("=".join, (options.env or {}).items()), *(x.label for x in options.config)]
         )
-    verb = "differs, and is read as it is in both states"
+    verb, top = "differs, and is read as it is in both states", root or ""
+    folders = {name for name in missing if os.path.isdir(os.path.join(top, name))}
+    named = (f"{'the submodule ' * (name in folders)}{name}" for name in sorted({*missing}))
     return States(
         base=base,
         new=new,
@@ -138,7 +140,7 @@ def select_states(options: CertifyOptions) -> States:
         variables=options.env or {},
         plan=TrialPlan(settings=options.config),
         recorded=recorded,
-        missing=tuple(f"{_describe_path(root, name)} {verb}" for name in sorted({*missing})),
+        missing=tuple(f"{name} {verb}" for name in named),
         notes=tuple(notes),
     )
 
@@ -168,11 +170,6 @@ def _read_files(paths: Iterable[str]) -> dict[str, bytes]:
             if path.endswith(".py"):
                 sources[path] = Path(path).read_bytes()
     return sources
-
-
-def _describe_path(root: str | None, name: str) -> str:
-    path = os.path.join(root or "", name)
-    return f"the submodule {name}" if os.path.isdir(path) else name
 
 
 # --- the old state -------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.candidates import list_changes
 from compilediag.rules.changes import EditImpossible, ProgramChange, group_by_file, locate_functions
 from compilediag.rules.make_finding import format_count, shorten
-from compilediag.runs.certify.execute import Pair, protect_files
+from compilediag.runs.certify.execute import Pair, get_wall_s, protect_files
 from compilediag.runs.certify.options import CertifyOptions
 from compilediag.runs.certify.recorded import find_recorded_run
 from compilediag.runs.certify.states import read_recorded_sources, read_tree
@@ -277,11 +277,10 @@ def make_campaign(
     steps = choose_steps(receipt, wanted) or program.options.steps
     cut = replace(program, options=replace(program.options, steps=steps))
     short = replace(pair, program=cut, backend="eager", options=replace(options, no_vary=True))
-    wall_s = (receipt.goodput.wall_s if receipt.goodput is not None else None) or 0.0
     return Campaign(
         receipt=receipt,
         wanted=tuple(wanted),
-        whole=Executions(pair=pair, recorded=recorded, run_s=wall_s),
+        whole=Executions(pair=pair, recorded=recorded, run_s=get_wall_s(receipt)),
         short=Executions(pair=short),
         listed=listed,
         budget_s=budget_s,
@@ -384,7 +383,7 @@ def _begin_search(campaign: Campaign) -> None:
     if short is None:
         return
     campaign.require_budget(short)
-    before = short.execute_unchanged("the program as it is, with the backend eager")
+    before = short.execute_unchanged()
     old, now = (receipt.environment.torch for receipt in (campaign.receipt, before.receipt))
     if old != now:
         raise Stop(

@@ -12,7 +12,7 @@ from compilediag.errors import UsageError
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.changes import ProgramChange, build_trial_plan
 from compilediag.rules.environment_variables import join_values, merge_environment
-from compilediag.runs.certify.execute import Pair, decide, execute_both
+from compilediag.runs.certify.execute import Pair, decide, execute_both, get_wall_s
 from compilediag.runs.certify.recorded import RecordedRun
 from compilediag.runs.certify.states import States
 from compilediag_harness.wire import SourceChange, TrialPlan
@@ -49,15 +49,16 @@ class Executions:
     _known: dict[str, ExecutedState] = field(default_factory=dict[str, ExecutedState])
     """Further executions of the program as it is."""
 
-    def execute_unchanged(self, what: str) -> ExecutedState:
-        """Execute the program as it is.
+    def execute_unchanged(self) -> ExecutedState:
+        """Execute the program as it is, with the backend "eager".
 
         Raises:
             UsageError: it could not be started.
             KeyboardInterrupt: the user ended it.
         """
+        what = "the program as it is, with the backend eager"
         self.before = self.pair.execute(what, new=False)
-        self.run_s = _get_wall_s(self.before)
+        self.run_s = get_wall_s(self.before.receipt)
         return self.before
 
     def attempt(
@@ -87,7 +88,7 @@ class Executions:
                 certificate = judge(before, after, pair.change, varied=not pair.options.no_vary)
         except UsageError as error:
             certificate = Certificate((JudgedPoint("program", "fails", str(error)),))
-        self.run_s = max(self.run_s, 0.0 if after is None else _get_wall_s(after))
+        self.run_s = max(self.run_s, 0.0 if after is None else get_wall_s(after.receipt))
         attempt = Attempt(key, certificate, before, after, pair.backend is None)
         self.attempts[key] = attempt
         return attempt
@@ -127,12 +128,4 @@ def make_unchanged_states(tree: Mapping[str, bytes]) -> States:
         after=tree,
         variables={},
         plan=TrialPlan(),
-        recorded=None,
-        missing=(),
-        notes=(),
     )
-
-
-def _get_wall_s(state: ExecutedState) -> float:
-    goodput = state.receipt.goodput
-    return (goodput.wall_s if goodput is not None else None) or 0.0

@@ -7,7 +7,6 @@ objects and methods of their classes. Nothing is concluded of a call that cannot
 from __future__ import annotations
 
 import ast
-import dis
 import functools
 import inspect
 import types
@@ -302,11 +301,7 @@ def _find_grad_switches(kind: type) -> tuple[Location, ...]:
 def _contains_write(code: types.CodeType, name: str) -> bool:
     """True if code writes an attribute of that name; of a parameter's, also by its method."""
     if name != _GRADIENTS:
-        instructions = dis.get_instructions(code) if name in code.co_names else ()
-        return any(
-            instruction.opname == "STORE_ATTR" and instruction.argval == name
-            for instruction in instructions
-        )
+        return name in code.co_names and bool(writers.find_op(code, "STORE_ATTR", name))
     return any(
         node.attr == "requires_grad_"
         or (node.attr == _GRADIENTS and isinstance(node.ctx, ast.Store))

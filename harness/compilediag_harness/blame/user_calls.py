@@ -25,6 +25,7 @@ from compilediag_harness.base.object_graph import MISSING, get_plain_attribute
 from compilediag_harness.base.session import Session
 from compilediag_harness.blame.guard_sources import parse_expression
 from compilediag_harness.blame.source_locations import is_ours, is_own_frame, is_torch
+from compilediag_harness.blame.writes_in_source import parse_lines
 from compilediag_harness.redaction.recognise import is_secret_name
 from compilediag_harness.torch_internals import torch_compiles
 from compilediag_harness.torch_internals.torch_compiles import FrameBeingCompiled
@@ -155,11 +156,8 @@ def _find_only_call(file: str, line: int) -> str | None:
 
 @functools.lru_cache(maxsize=16)
 def _list_calls(source: str) -> tuple[ast.Call, ...]:
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ()
-    return tuple(node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    tree = parse_lines([source], 1)
+    return tuple(node for node in ast.walk(tree) if isinstance(node, ast.Call)) if tree else ()
 
 
 def _join_lines(text: str) -> str:

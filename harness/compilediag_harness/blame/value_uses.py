@@ -223,8 +223,9 @@ class _Reader:
             yield self._make_use("item", call, shown)
         else:
             # What is no function of Python is an operator, or a method of what is a tensor.
-            of_module = function is not None or self._is_module(call.func)
-            method = isinstance(call.func, ast.Attribute) and not of_module
+            owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+            of_module = owner is None or type(self._resolve(owner)) is types.ModuleType
+            method = function is None and not of_module
             position = argument + method if isinstance(argument, int) else argument
             kind = classify_argument(name, position, _list_numbers(call, int(method)))
             yield self._make_use(kind or "unknown", call, shown)
@@ -268,10 +269,6 @@ class _Reader:
             value = vars(owner).get(node.attr) if type(owner) is types.ModuleType else None
         known = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, type)
         return value if type(value) in known else None
-
-    def _is_module(self, node: ast.expr) -> bool:
-        owner = self._resolve(node.value) if isinstance(node, ast.Attribute) else None
-        return type(owner) is types.ModuleType
 
 
 def _list_body(function: ast.AST) -> list[ast.AST]:

@@ -289,12 +289,9 @@ class WriteTracer:
             return None
         # What changed since the last comparison belongs to the call or line in progress.
         thread = self._thread
-        if thread.called_at is not None:
-            self._record_changes(thread.called_at, in_call=True)
-        elif thread.followed:
-            self._record_changes(_collect_stack(sys._getframe(1), None))  # pyright: ignore[reportPrivateUsage]
-        else:
-            self._record_changes(())
+        here = sys._getframe(1) if thread.followed else None  # pyright: ignore[reportPrivateUsage]
+        stack = _collect_stack(here, None) if thread.called_at is None else thread.called_at
+        self._record_changes(stack, in_call=thread.called_at is not None)
         watched, aspect = self._find_watched(leaf, text, scope, code)
         seen = None if watched is None else watched.find_last_change(aspect)
         if seen is None or seen.at.order < since or not seen.at.stack:

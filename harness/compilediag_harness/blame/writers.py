@@ -263,7 +263,7 @@ def _find_cell_writes(cell: Any) -> list[Location]:
             continue
         code: types.CodeType = function.__code__
         name = code.co_freevars[at]
-        rebound = _find_op(code, "STORE_DEREF", name)
+        rebound = find_op(code, "STORE_DEREF", name)
         changed = find_mutation_line(code, name)
         if rebound:
             rebinds.append(Location(code.co_filename, rebound, function.__qualname__))
@@ -275,7 +275,7 @@ def _find_cell_writes(cell: Any) -> list[Location]:
 @cache_by_code
 def find_first_read(code: types.CodeType, name: str) -> int | None:
     """Find the line where `code` first reads its free variable `name`; None where it never does."""
-    return _find_op(code, "LOAD_DEREF", name) or _find_op(code, "LOAD_CLASSDEREF", name)
+    return find_op(code, "LOAD_DEREF", name) or find_op(code, "LOAD_CLASSDEREF", name)
 
 
 # --- attributes ------------------------------------------------------------------------------
@@ -291,7 +291,7 @@ def _find_class_writes(kind: type, name: str) -> tuple[Location, ...]:
             continue
         for value in list(vars(owner).values()):
             for code in _iterate_wrapped(value):
-                line = _find_op(code, "STORE_ATTR", name) or _find_registration(code, name)
+                line = find_op(code, "STORE_ATTR", name) or _find_registration(code, name)
                 line = line or find_mutation_line(code, name)
                 if line:
                     where = f"{owner.__name__}.{code.co_name}"
@@ -317,7 +317,7 @@ def find_class_reads(kind: type, name: str, compiled: CompiledCode) -> Iterator[
         reached.update(dict.fromkeys(new))
         inside += new
     for method in reached:
-        line = _find_op(methods[method], "LOAD_ATTR", name)
+        line = find_op(methods[method], "LOAD_ATTR", name)
         if line:
             yield Location(methods[method].co_filename, line, method)
 
@@ -454,11 +454,9 @@ def iterate_calls_in_progress() -> Iterator[types.FrameType]:
 
 
 @cache_by_code
-def _find_op(code: types.CodeType, operation: str, name: str) -> int | None:
+def find_op(code: types.CodeType, operation: str, name: str) -> int | None:
     """Find the line of the first `operation` on `name` in `code`."""
-    line = code.co_firstlineno
-    for instruction in dis.get_instructions(code):
-        line = _get_line(instruction) or line
+    for line, instruction in _iterate_instructions(code):
         if instruction.opname == operation and instruction.argval == name:
             return line
     return None
@@ -467,9 +465,8 @@ def _find_op(code: types.CodeType, operation: str, name: str) -> int | None:
 @cache_by_code
 def _find_registration(code: types.CodeType, name: str) -> int | None:
     """Find the line where `code` registers a buffer or sets an attribute called `name`."""
-    line, registering = code.co_firstlineno, False
-    for instruction in dis.get_instructions(code):
-        line = _get_line(instruction) or line
+    registering = False
+    for line, instruction in _iterate_instructions(code):
         if instruction.opname in ("LOAD_METHOD", "LOAD_ATTR"):
             registering = instruction.argval in ("register_buffer", "__setattr__")
         elif registering and instruction.opname == "LOAD_CONST" and instruction.argval == name:
@@ -477,7 +474,10 @@ def _find_registration(code: types.CodeType, name: str) -> int | None:
     return None
 
 
-def _get_line(instruction: Any) -> int | None:
-    """Get the line an instruction starts; Python 3.13 turned `starts_line` into a flag."""
-    line = getattr(instruction, "line_number", None) or instruction.starts_line
-    return line if isinstance(line, int) and not isinstance(line, bool) else None
+def _iterate_instructions(code: types.CodeType) -> Iterator[tuple[int, dis.Instruction]]:
+    """Iterate over (line, instruction); Python 3.13 turned `starts_line` into a flag."""
+    line = code.co_firstlineno
+    for instruction in dis.get_instructions(code):
+        begun = getattr(instruction, "line_number", None) or instruction.starts_line
+        line = begun if begun and type(begun) is int else line
+        yield line, instruction

@@ -101,12 +101,12 @@ def parse_code(code: types.CodeType) -> ast.Module | None:
     """Parse the source of a code object, with the file's line numbers; None without its source."""
     lines, first = linecache.getlines(code.co_filename), 1
     if code.co_name == "<module>":
-        return _parse_lines(lines, first)
+        return parse_lines(lines, first)
     tree = _parse_function(lines, code.co_firstlineno)
     if tree is not None or (not lines and code.co_filename.startswith("<")):
         return tree  # of generated code without a text there is nothing to look for
     try:
-        return _parse_lines(*inspect.getsourcelines(code))
+        return parse_lines(*inspect.getsourcelines(code))
     except _UNREADABLE:
         return None
 
@@ -114,7 +114,8 @@ def parse_code(code: types.CodeType) -> ast.Module | None:
 _UNREADABLE = (OSError, SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
 
 
-def _parse_lines(lines: Sequence[str], first: int) -> ast.Module | None:
+def parse_lines(lines: Sequence[str], first: int) -> ast.Module | None:
+    """Parse lines of a file, the first of which has this number; None for what is no code."""
     try:
         # With the file's line numbers: lines that are empty cost less than counting each node up.
         return ast.parse("\n" * (first - 1) + textwrap.dedent("".join(lines)))
@@ -143,7 +144,7 @@ def _parse_function(lines: Sequence[str], first: int, through: int = 0) -> ast.M
         elif indent <= margin and not text.startswith((")", "]", "}")):
             break
         last = number
-    return _parse_lines(lines[first - 1 : last], first) if defined and last >= through else None
+    return parse_lines(lines[first - 1 : last], first) if defined and last >= through else None
 
 
 @functools.lru_cache(maxsize=1024)
@@ -191,7 +192,7 @@ def find_function_around(file: str, line: int) -> ast.AST | None:
     above = (at for at in range(min(line, len(lines)), 0, -1) if _BEGINS.match(lines[at - 1]))
     trees = (_parse_function(lines, at, through=line) for at in above)
     function = next(filter(None, (_find_innermost(tree, line) for tree in trees)), None)
-    return function or _find_innermost(_parse_lines(lines, 1), line)
+    return function or _find_innermost(parse_lines(lines, 1), line)
 
 
 def _find_innermost(tree: ast.Module | None, line: int) -> ast.AST | None:

@@ -147,8 +147,8 @@ def run_until_done(
             finished = _check_flags(calls.torch, done(now), rows.count)
         sizes.append(_count_computed_rows(calls, call, rows.count))
         active.append(count.bound)
-        after: list[Any] = []
-        if flatten(calls.run((now,), {}), after) != flatten(state, []):
+        structure, after = flatten(calls.run((now,), {}))
+        if structure != flatten(state)[0]:
             raise ShapeUnusable(
                 "the callable gives back another structure than it takes: a step takes the state "
                 "as its one argument and returns the next state, with the same members"

@@ -13,7 +13,8 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from compilediag_harness import extension_points
-from compilediag_harness.blame.source_locations import get_location
+from compilediag_harness.base.object_graph import get_class
+from compilediag_harness.blame.source_locations import get_definition
 from compilediag_harness.shapes.buckets import Cost, plan
 from compilediag_harness.shapes.compaction import Loop, run_until_done
 from compilediag_harness.shapes.dims import DimsGiven, ShapeUnusable, read_dims
@@ -283,11 +284,7 @@ def _find_location(torch: Any, function: Any) -> Location:
     """Find where the wrapped callable is defined; no file for one without Python code."""
     target: Any = torch_api.get_original(function)
     if isinstance(target, torch.nn.Module):
-        kind: Any = type(target)  # pyright: ignore[reportUnknownVariableType]
-        target = kind.forward
-    target = getattr(target, "__func__", target)
-    code = getattr(target, "__code__", None)
-    if code is None:
-        return Location("", 0, type(target).__name__)
-    begin = get_location(code)
-    return Location(begin.file, begin.line, str(getattr(target, "__qualname__", code.co_name)))
+        target = get_class(target).forward
+    place = get_definition(target)
+    name = getattr(target, "__qualname__", place.function) if place.file else place.function
+    return replace(place, function=name)

@@ -79,17 +79,14 @@ def evaluate_grid(
 def _settle_axes(seen: Mapping[Pair, int], shape: Pair, multiples: Pair, first: int) -> GridPlan:
     """Plan in turn until neither axis gets better; the other one starts with a bucket a size."""
     axes: list[tuple[int, ...]] = [tuple(sorted({pair[axis] for pair in seen})) for axis in (0, 1)]
-    axes[first] = _plan_axis(seen, axes, first, shape, multiples)
-    axes[1 - first] = _plan_axis(seen, axes, 1 - first, shape, multiples)
-    best = evaluate_grid(seen, axes[0], axes[1])
-    for _ in range(MAX_ROUNDS):
+    plans: list[GridPlan] = []
+    for _ in range(1 + MAX_ROUNDS):
         for axis in (first, 1 - first):
             axes[axis] = _plan_axis(seen, axes, axis, shape, multiples)
-        now = evaluate_grid(seen, axes[0], axes[1])
-        if now.run_elements >= best.run_elements:
+        plans.append(evaluate_grid(seen, axes[0], axes[1]))
+        if len(plans) > 1 and plans[-1].run_elements >= plans[-2].run_elements:
             break
-        best = now
-    return best
+    return min(plans, key=lambda plan: plan.run_elements)
 
 
 def _plan_axis(

@@ -17,10 +17,11 @@ from compilediag_harness.shapes.dims import (
     Dims,
     ShapeUnusable,
     Sizes,
+    find_closest_path,
     find_row_dim,
     resolve_leaf_dims,
 )
-from compilediag_harness.shapes.padding import Pad, find_pad
+from compilediag_harness.shapes.padding import Pad
 from compilediag_harness.shapes.trees import Structure, get_class, is_plain, list_paths
 from compilediag_harness.torch_internals import torch_api
 
@@ -75,14 +76,18 @@ class FlatCall(NamedTuple):
         }
 
 
+def read_parameters(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
+    """Read the parameters of a callable; none where it has no signature, as a builtin."""
+    try:
+        return tuple(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return ()
+
+
 def list_parameters(function: Callable[..., Any], module: type) -> tuple[str, ...]:
     """List the names of the positional parameters; those of `*args` have none."""
     target = torch_api.get_original(function)
-    target = target.forward if isinstance(target, module) else target
-    try:
-        parameters = inspect.signature(target).parameters.values()
-    except (TypeError, ValueError):  # a builtin
-        return ()
+    parameters = read_parameters(target.forward if isinstance(target, module) else target)
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return tuple(parameter.name for parameter in parameters if parameter.kind in positional)
 
@@ -90,7 +95,7 @@ def list_parameters(function: Callable[..., Any], module: type) -> tuple[str, ..
 def build_layout(
     dims: Dims,
     pads: Mapping[str, Pad],
-    structure: tuple[Structure, Structure],
+    structure: Structure,
     leaves: Sequence[Any],
     parameters: Sequence[str],
     tensor: type,
@@ -100,18 +105,17 @@ def build_layout(
     Raises:
         ShapeUnusable: the dims do not fit the call, or no tensor has the axis of rows.
     """
-    args, kwargs = structure
+    args, kwargs = structure[2] if structure else (None, None)
     paths: list[str] = []
     for index, child in enumerate(args[2] if args else ()):
         name = parameters[index] if index < len(parameters) else str(index)
         paths.extend(list_paths(child, name))
     paths.extend(list_paths(kwargs))
+    leaf_dims = resolve_leaf_dims(dims, paths, leaves, tensor)
     padded = tuple(
-        PaddedLeaf(
-            index, paths[index], axis_dims, find_row_dim(axis_dims), find_pad(pads, paths[index])
-        )
-        for index, axis_dims in enumerate(resolve_leaf_dims(dims, paths, leaves, tensor))
-        if axis_dims
+        PaddedLeaf(at, path, its, find_row_dim(its), pads[find_closest_path(pads, path) or ""])
+        for at, (path, its) in enumerate(zip(paths, leaf_dims, strict=True))
+        if its
     )
     if all(leaf.row_dim is None for leaf in padded):
         raise ShapeUnusable(

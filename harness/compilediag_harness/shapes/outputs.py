@@ -7,7 +7,7 @@ What cannot be looked into might hold padding that nobody would cut off: it is r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
@@ -32,9 +32,6 @@ from compilediag_harness.shapes.trees import (
     rebuild,
 )
 
-MAX_BUCKETS = 1024
-"""Sizes at which the shapes of the outputs are remembered."""
-
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
@@ -48,8 +45,6 @@ class Outputs:
     """An output of one of the sizes, its tensors without rows and without storage to speak of."""
     empty: tuple[Any, ...]
     """The leaves of the template; None for one that is no tensor."""
-    _shapes: dict[Sizes, list[Any]] = field(default_factory=dict[Sizes, "list[Any]"])
-    """Of each leaf, by the sizes that the callable ran at."""
 
     def take_leaves(
         self, result: Any, sizes: Sizes, bucket: Sizes, must_copy: Callable[[Any], bool]
@@ -59,23 +54,17 @@ class Outputs:
         Raises:
             ShapeUnusable: the result has another structure, or a leaf another shape, than known.
         """
-        leaves: list[Any] = []
-        if flatten(result, leaves) != self.structure:
+        structure, leaves = flatten(result)
+        if structure != self.structure:
             raise make_structure_error()
-        shapes = self._shapes.get(bucket)
-        if shapes is None:
-            # Of each leaf at these sizes; None for one that is no tensor.
-            shapes = [
-                None if empty is None else compute_shape(empty, dims, bucket)
-                for empty, dims in zip(self.empty, self.dims, strict=True)
-            ]
-            if len(self._shapes) < MAX_BUCKETS:
-                self._shapes[bucket] = shapes
-        for index, (leaf, shape) in enumerate(zip(leaves, shapes, strict=True)):
-            if shape is None:
+        for index, (leaf, empty, dims) in enumerate(
+            zip(leaves, self.empty, self.dims, strict=True)
+        ):
+            if empty is None:  # no tensor
                 if not is_plain(leaf):
                     raise _make_leaf_error(self.paths[index], leaf)
                 continue
+            shape = compute_shape(empty, dims, bucket)
             if getattr(leaf, "shape", None) != shape:
                 if not hasattr(leaf, "shape"):
                     raise _make_leaf_error(self.paths[index], leaf, "a tensor")
@@ -84,7 +73,7 @@ class Outputs:
                     f"{list(shape)} as at other sizes or with other values: padding cannot be cut "
                     "off; return one entry a row"
                 )
-            real_rows = leaf if sizes == bucket else cut_to_sizes(leaf, self.dims[index], sizes)
+            real_rows = leaf if sizes == bucket else cut_to_sizes(leaf, dims, sizes)
             leaves[index] = real_rows.clone() if must_copy(leaf) else real_rows
         return leaves
 
@@ -115,8 +104,7 @@ class Outputs:
         Raises:
             ShapeUnusable: an output is a tensor without the axis of rows.
         """
-        leaves: list[Any] = []
-        flatten(self.template, leaves)
+        leaves = flatten(self.template)[1]
         for index, (leaf, dims) in enumerate(zip(leaves, self.dims, strict=True)):
             if not isinstance(leaf, tensor):
                 continue
@@ -139,14 +127,13 @@ def infer_outputs(
         ShapeUnusable: padding could not be cut off some output; it names the output.
     """
     first = run(base)
-    leaves: list[Any] = []
-    structure = flatten(first, leaves)
+    structure, leaves = flatten(first)
     paths = list_paths(structure)
     dims: list[list[tuple[int, int]]] = [[] for _ in leaves]
     for axis, name in enumerate(axes):
         sizes = tuple(other[i] if i == axis else size for i, size in enumerate(base))
-        changed: list[Any] = []
-        if flatten(run(sizes), changed) != structure:
+        found, changed = flatten(run(sizes))
+        if found != structure:
             raise ShapeUnusable(
                 f"the outputs have another structure at {name}={sizes[axis]} than at "
                 f"{base[axis]}: return the same containers at every size"
@@ -163,8 +150,7 @@ def build_given_outputs(dims: Dims, axes: Sequence[str], outputs: Any, tensor: t
     Raises:
         ShapeUnusable: out_dims do not fit the outputs, or an output cannot be looked into.
     """
-    leaves: list[Any] = []
-    structure = flatten(outputs, leaves)
+    structure, leaves = flatten(outputs)
     leaf_dims: list[list[tuple[int, int]]] = []
     for path, leaf in zip(list_paths(structure), leaves, strict=True):
         leaf_dims.append([])
@@ -203,8 +189,7 @@ def _build_outputs(
             empty = empty.narrow(dim, 0, 0)
         small.append(empty.clone().requires_grad_(bool(rows.requires_grad)))
     template = rebuild(value, iter(small))
-    flat: list[Any] = []
-    flatten(template, flat)
+    flat = flatten(template)[1]
     known = {id(leaf) for leaf in leaves}
     hidden = [path for path, inner in find_tensors(value, tensor) if id(inner) not in known]
     if hidden:
@@ -213,8 +198,7 @@ def _build_outputs(
             "none of its members: return it as one, in a tuple, dict or dataclass"
         )
     if is_rebuilt_by_others(structure):
-        again: list[Any] = []
-        taken = flatten(rebuild(template, iter(leaves)), again)
+        taken, again = flatten(rebuild(template, iter(leaves)))
         pairs = zip(again, leaves, strict=False)
         same = all(one is other or (is_plain(one) and one == other) for one, other in pairs)
         if not same or len(again) != len(leaves) or taken != structure:

@@ -60,7 +60,7 @@ class PaddedCalls:
         """Combinations of gradient and training mode: each is compiled on its own."""
         self._tensor: type = torch.Tensor
         self._parameters = list_parameters(settings.function, torch.nn.Module)
-        self._layouts: dict[tuple[Structure, Structure], Layout] = {}
+        self._layouts: dict[Structure, Layout] = {}
         self._first: dict[str, Any] = {}
         """What the leaves of the first call were."""
         self._outputs: Outputs | None = None
@@ -123,8 +123,7 @@ class PaddedCalls:
         Raises:
             ShapeUnusable: it does not fit the dims, or is unlike the first call.
         """
-        leaves: list[Any] = []
-        structure = flatten(args, leaves), flatten(kwargs, leaves)
+        structure, leaves = flatten((args, kwargs))
         layout = self._layouts.get(structure)
         if layout is None:
             dims, pads = self.settings.dims, self.settings.pad
@@ -151,7 +150,7 @@ class PaddedCalls:
         local = self._buffers
         # Autograd keeps its inputs: a buffer must not be written to before the backward.
         fresh = local.busy or self.torch.is_grad_enabled()
-        before = count_begun() if self.frozen and listen_to_compiles() else None
+        before = len(list_begun()) if self.frozen and listen_to_compiles() else None
         graphs = torch_cudagraphs.count_runs_in_thread()
         was_busy, local.busy = local.busy, True
         shape_log.inside.depth += 1
@@ -170,8 +169,8 @@ class PaddedCalls:
         finally:
             shape_log.inside.depth -= 1
             local.busy = was_busy
-        if before is not None and count_begun() != before:
-            self._check_compiles(before, sizes, bucket)
+        if before is not None and (begun := list_begun()[before:]):
+            self._check_compiles(begun, sizes, bucket)
         for sink in shape_log.sinks.all if counted else ():
             ran = torch_cudagraphs.count_runs_in_thread() != graphs
             sink.add(self.declared, sizes, bucket, () if part.start else call.sizes, ran)
@@ -179,16 +178,11 @@ class PaddedCalls:
 
     # --- its parts ---------------------------------------------------------------------------
 
-    def rebuild(self, call: FlatCall, leaves: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        taken = iter(leaves)
-        args = rebuild(call.args, taken)
-        return args, rebuild(call.kwargs, taken) if call.kwargs else {}
-
     def build_arguments(
         self, call: FlatCall, leaves: list[Any], sizes: Sizes, bucket: Sizes, *, fresh: bool = True
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Build the arguments: other leaves, padded from `sizes` to `bucket`, and the mask."""
-        args, kwargs = self.rebuild(call, leaves)
+        args, kwargs = rebuild((call.args, call.kwargs), iter(leaves))
         if self.settings.mask is not None:
             kwargs[self.settings.mask] = self._make_mask(call, sizes[0], bucket[0], fresh=fresh)
         return args, kwargs
@@ -234,8 +228,7 @@ class PaddedCalls:
         mask.narrow(0, real, bucket - real).fill_(False)
         return mask
 
-    def _check_compiles(self, before: int, sizes: Sizes, bucket: Sizes) -> None:
-        begun = list_begun_since(before)
+    def _check_compiles(self, begun: tuple[str, ...], sizes: Sizes, bucket: Sizes) -> None:
         self.late_compiles += len(begun)
         self.emit(FixedShapeCompiled, size=sizes, run=bucket, begun=begun)
         if self.frozen == "error":
@@ -322,11 +315,6 @@ def listen_to_compiles() -> bool:
     return _listening
 
 
-def count_begun() -> int:
-    """Count the compiles and recordings that have begun in this thread so far."""
-    return len(_begun.get(threading.get_ident(), ()))
-
-
-def list_begun_since(count: int) -> tuple[str, ...]:
-    """List what has begun in this thread since `count_begun` gave `count`: "DYNAMO 0/1"."""
-    return tuple(_begun.get(threading.get_ident(), ())[count:])
+def list_begun() -> tuple[str, ...]:
+    """List the compiles and recordings that have begun in this thread so far: "DYNAMO 0/1"."""
+    return tuple(_begun.get(threading.get_ident(), ()))

@@ -15,7 +15,6 @@ from compilediag_harness.shapes.dims import (
     Sizes,
     compute_shape,
     cut_to_sizes,
-    find_closest_path,
 )
 from compilediag_harness.torch_internals import torch_api
 
@@ -43,11 +42,6 @@ def read_pad(given: Any) -> dict[str, Pad]:
             where = f" of {path!r}" if path else ""
             raise ShapeUnusable(f'pad{where} must be "repeat" or a number, not {value!r}')
     return {"": REPEAT, **{str(path): value for path, value in by_path.items()}}
-
-
-def find_pad(pad: Mapping[str, Pad], path: str) -> Pad:
-    """Find the padding of one leaf: of the longest path that it is, or is below."""
-    return pad[find_closest_path(pad, path) or ""]
 
 
 class _Views(NamedTuple):

@@ -160,11 +160,10 @@ class _Reader:
             self.read_unseen(path, value)  # a sparse or jagged one has no memory to be compared
             return
         self.read_value(path, value)
-        gradient = value.grad if value.is_leaf and value.requires_grad else None
-        if gradient is not None:
-            self._stack.append((path.join_member("grad"), gradient))
         if value.is_leaf and value.requires_grad:
-            self._add_holder(lambda its: setattr(value, "grad", its), lambda: value.grad, gradient)
+            grad = value.grad
+            self._add_holder(lambda its: setattr(value, "grad", its), lambda: value.grad, grad)
+            self._stack += [] if grad is None else [(path.join_member("grad"), grad)]
         for name, member in get_dict(value).items():
             if not name.startswith("_dynamo"):
                 self._stack.append((path.join_member(name), member))
@@ -193,7 +192,7 @@ class _Reader:
         if len(members) > MANY and all(map(is_plain, members.values())):
             self.read_value(path.join_member("*"), members)
         else:
-            self._follow(
+            self.follow(
                 (path.join_key(key) if is_plain(key) else path.join_key(index), member)
                 for index, (key, member) in enumerate(members.items())
             )
@@ -215,7 +214,7 @@ class _Reader:
         if as_one:
             self.read_value(path.join_member("*"), copy(value))
         else:
-            self._follow((path.join_key(index), member) for index, member in enumerate(members))
+            self.follow((path.join_key(index), member) for index, member in enumerate(members))
         self._read_attributes(path, value)
 
     # --- objects -----------------------------------------------------------------------------
@@ -259,9 +258,6 @@ class _Reader:
             elif member:  # most other tables of most modules are empty
                 self._stack.append((path.join_member(name), member))
 
-    def read_fixed(self, path: Path, value: Any) -> None:
-        self._stack.append((path, value.wrapped))
-
     def read_class(self, path: Path, value: Any) -> None:
         for owner in value.__mro__:
             if not is_own(find_class_file(owner)):
@@ -290,7 +286,7 @@ class _Reader:
         named: dict[str, Any] = value.__kwdefaults__ or {}
         defaults: list[Any] = [*(value.__defaults__ or ()), *named.values()]
         default = Path("default", value.__qualname__)
-        self._follow((default.join_key(index), member) for index, member in enumerate(defaults))
+        self.follow((default.join_key(index), member) for index, member in enumerate(defaults))
         self._read_attributes(path, value)
         if is_own(code.co_filename):
             self._read_globals(value.__globals__, list_names(code), "")
@@ -315,24 +311,12 @@ class _Reader:
                 functools.partial(table.pop, name, None),
             )
 
-    def read_method(self, path: Path, value: Any) -> None:
-        self._follow(((path, value.__self__), (path, value.__func__)))
-
     def read_partial(self, path: Path, value: Any) -> None:
         self._stack.append((path, value.func))
         args = (*value.args, *value.keywords.values())
-        self._follow((path.join_member("partial").join_key(i), arg) for i, arg in enumerate(args))
+        self.follow((path.join_member("partial").join_key(i), arg) for i, arg in enumerate(args))
 
-    def read_wrapper(self, path: Path, value: Any) -> None:
-        self._stack.append((path, getattr(value, "__func__", getattr(value, "__wrapped__", None))))
-
-    def read_property(self, path: Path, value: Any) -> None:
-        self._follow((path, accessor) for accessor in (value.fget, value.fset, value.fdel))
-
-    def read_weak(self, path: Path, value: Any) -> None:
-        self._stack.append((path, value()))
-
-    def _follow(self, members: Iterable[tuple[Path, Any]]) -> None:
+    def follow(self, members: Iterable[tuple[Path, Any]]) -> None:
         self._stack.extend(list(members)[::-1])
 
     def _read_place(
@@ -372,13 +356,18 @@ _Read = Callable[[_Reader, Path, Any], None]
 def _find_reader(kind: Any) -> _Read | None:
     """Find the method that reads instances of a class; None for those that are not followed."""
     if kind.__module__.startswith("compilediag_harness."):
-        return _Reader.read_fixed if hasattr(kind, "wrapped") else None
+        return _lead_to("wrapped") if hasattr(kind, "wrapped") else None
     for its, reader in _iterate_readers():
         if issubclass(kind, its):
             return reader
     if is_plain_type(kind) or issubclass(kind, _VALUES):
         return _Reader.read_plain
     return _Reader.read_object if is_pure_python(kind) else _Reader.read_unseen
+
+
+def _lead_to(*names: str) -> _Read:
+    """Read what stands for others: what it has by these names has its path."""
+    return lambda reader, path, value: reader.follow((path, getattr(value, its)) for its in names)
 
 
 def _iterate_readers() -> Iterator[tuple[Any, _Read | None]]:
@@ -391,12 +380,12 @@ def _iterate_readers() -> Iterator[tuple[Any, _Read | None]]:
         yield (numpy.ndarray, numpy.random.Generator, numpy.random.RandomState), _Reader.read_value
         yield (numpy.ufunc, numpy.dtype), None
     yield types.FunctionType, _Reader.read_function
-    yield types.MethodType, _Reader.read_method
+    yield types.MethodType, _lead_to("__self__", "__func__")
     yield functools.partial, _Reader.read_partial
-    yield (staticmethod, classmethod), _Reader.read_wrapper
-    yield property, _Reader.read_property
-    yield type(functools.lru_cache(len)), _Reader.read_wrapper
-    yield weakref.ReferenceType, _Reader.read_weak
+    yield (staticmethod, classmethod), _lead_to("__func__")
+    yield property, _lead_to("fget", "fset", "fdel")
+    yield type(functools.lru_cache(len)), _lead_to("__wrapped__")
+    yield weakref.ReferenceType, lambda reader, path, value: reader.follow([(path, value())])
     yield _WITHOUT_STATE, None
     yield (dict, types.MappingProxyType), _Reader.read_mapping
     yield (list, collections.deque, tuple, set, frozenset), _Reader.read_collection

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import math
 import random
 import sys
 import threading
@@ -45,7 +44,7 @@ class SavedState:
     """
 
     def __init__(
-        self, torch: Any, roots: Roots, *, only_modules: bool = False, most: float = math.inf
+        self, torch: Any, roots: Roots, *, only_modules: bool = False, most: int | None = None
     ) -> None:
         self._torch, self._roots, self._most = torch, roots, most
         self._random = RandomStates.read(torch)
@@ -124,9 +123,11 @@ class SavedState:
             copies[path] = value
             if is_generator(get_class(value)):
                 copies[path] = read_state(value)
-            elif _is_left_out(value, self._most):
-                copies[path] = LEFT_OUT
             elif hasattr(value, "nbytes"):
+                is_parameter = issubclass(get_class(value), self._torch.nn.Parameter)
+                if self._most is not None and (is_parameter or value.nbytes > self._most):
+                    copies[path] = LEFT_OUT
+                    continue
                 room -= 0 if path.startswith(_OF_MODULES) else value.nbytes
                 copies[path] = self._copy_array(value) if room >= 0 else TOO_LARGE
                 if isinstance(copies[path], _NotCopied):
@@ -164,14 +165,6 @@ class _NotCopied:
 
 TOO_LARGE = _NotCopied("too many to be copied")
 LEFT_OUT = _NotCopied("left out")
-
-
-def _is_left_out(value: Any, most: float) -> bool:
-    """True for a parameter, and a tensor or an array of more than `most` bytes, if it is finite."""
-    if not math.isfinite(most) or not hasattr(value, "nbytes"):
-        return False
-    is_parameter = issubclass(get_class(value), sys.modules["torch"].nn.Parameter)
-    return is_parameter or value.nbytes > most
 
 
 def is_equal(torch: Any, one: Any, other: Any) -> bool:

@@ -62,15 +62,20 @@ class _Context:
             return False
 
 
-def flatten(value: Any, leaves: list[Any]) -> Structure:
-    """Append the leaves of `value` to `leaves`, from left to right, and return its structure."""
+def flatten(value: Any) -> tuple[Structure, list[Any]]:
+    """Take a value apart: its structure, and its leaves from left to right."""
+    leaves: list[Any] = []
+    return _append_leaves(value, leaves), leaves
+
+
+def _append_leaves(value: Any, leaves: list[Any]) -> Structure:
     kind = get_class(value)
     known = _get_kind(kind)
     if known <= _UNKNOWN:
         leaves.append(value)
         return None
     names, parts = _split_parts(value, known)
-    return kind, names, tuple([flatten(part, leaves) for part in parts])
+    return kind, names, tuple([_append_leaves(part, leaves) for part in parts])
 
 
 def rebuild(value: Any, leaves: Iterator[Any]) -> Any:

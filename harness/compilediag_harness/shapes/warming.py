@@ -17,7 +17,7 @@ from compilediag_harness.shapes.dims import ShapeUnusable, Sizes, repeat_rows
 from compilediag_harness.shapes.layouts import FlatCall
 from compilediag_harness.shapes.padded_calls import PaddedCalls
 from compilediag_harness.shapes.side_effects import find_modules, preserve_modules
-from compilediag_harness.shapes.trees import flatten
+from compilediag_harness.shapes.trees import flatten, rebuild
 from compilediag_harness.torch_internals import torch_api, torch_compiles
 from compilediag_harness.wire import FixedShapeWarmed
 
@@ -41,7 +41,7 @@ def warm_up(calls: PaddedCalls, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     with preserve_modules(torch, settings.function):
         calls.resolve_outputs(call)
         listening = padded_calls.listen_to_compiles()
-        before, at, has_backward = padded_calls.count_begun(), time.monotonic(), False
+        before, at, has_backward = padded_calls.list_begun(), time.monotonic(), False
         calls.frozen = None
         every = [(math.prod(sizes), sizes) for sizes in itertools.product(*settings.buckets)]
         for _, bucket in sorted(every, reverse=True):
@@ -51,7 +51,7 @@ def warm_up(calls: PaddedCalls, args: tuple[Any, ...], kwargs: dict[str, Any]) -
                 result = calls.run(repeated_args, repeated_kwargs, counted=False)
                 has_backward = run_backward(torch, result) or has_backward
     padded_calls.listen_to_compiles()  # Dynamo may have been imported only now
-    begun = len(padded_calls.list_begun_since(before)) if listening else 0
+    begun = len(padded_calls.list_begun()) - len(before) if listening else 0
     of, took_s = calls.declared, time.monotonic() - at
     shape_log.sinks.emit(
         lambda t, step: FixedShapeWarmed(
@@ -70,11 +70,10 @@ def _check_limit(calls: PaddedCalls, graphs: int) -> None:
     calls.warmed_modes.add(mode)
     if torch_api.get_original(function) is function:
         return
-    limit = torch_compiles.find_recompile_limit(function)
-    needed = graphs * len(calls.warmed_modes)
+    limit, modes = torch_compiles.find_recompile_limit(function), len(calls.warmed_modes)
+    needed = graphs * modes
     if limit is None or needed <= limit:
         return
-    modes = len(calls.warmed_modes)
     times = f" in {modes} modes (gradients, training)" if modes > 1 else ""
     calls.warmed_modes.discard(mode)
     raise ShapeUnusable(
@@ -99,7 +98,7 @@ def repeat_example(
         given = leaves[leaf.index]
         rows = given.detach().requires_grad_(given.requires_grad)  # none reaches the example
         leaves[leaf.index] = repeat_rows(torch, rows, {dim: sizes[axis] for axis, dim in leaf.dims})
-    return calls.rebuild(call, leaves)
+    return rebuild((call.args, call.kwargs), iter(leaves))
 
 
 def run_backward(torch: Any, result: Any) -> bool:
@@ -107,9 +106,7 @@ def run_backward(torch: Any, result: Any) -> bool:
     nothing needs a gradient."""
     if not torch.is_grad_enabled():
         return False
-    outputs: list[Any] = []
-    flatten(result, outputs)
-    losses = _select_losses(torch, outputs)
+    losses = _select_losses(torch, flatten(result)[1])
     inputs = _find_leaves(losses)
     if not inputs:
         return False

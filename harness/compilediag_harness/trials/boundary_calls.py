@@ -27,13 +27,7 @@ class BoundaryCalls:
     ) -> None:
         self._places, self._begin = tuple(places), begin
         self._codes: dict[types.CodeType, bool] = {}
-        self._events = make_line_events(self)
-        self.resume, self.close = self._events.resume, self._events.close
-
-    @property
-    def problem(self) -> str | None:
-        """The reason for which the calls cannot be watched."""
-        return self._events.problem
+        self.events = make_line_events(self)
 
     def contains(self, frame: types.FrameType | None) -> bool:
         """True if a call in progress, from `frame` outwards, is one of such a function."""

@@ -24,12 +24,14 @@ from compilediag_harness.base.session import Session
 from compilediag_harness.blame.line_events import iterate_own_frames
 from compilediag_harness.blame.source_locations import get_definition
 from compilediag_harness.shapes import trees
+from compilediag_harness.shapes.layouts import read_parameters
 from compilediag_harness.shapes.side_effects import SavedState, list_roots
 from compilediag_harness.torch_internals import torch_api, torch_open_calls, torch_replay
 from compilediag_harness.torch_internals.torch_open_calls import CallArguments
 from compilediag_harness.torch_internals.torch_replay import CallModes
 from compilediag_harness.trials import forked
 from compilediag_harness.trials.boundary_calls import BoundaryCalls, read_arguments
+from compilediag_harness.trials.sampled_values import PLAIN
 from compilediag_harness.wire import CallersSeen, Location, RecordingPlan
 
 EVERY_CALL = 64
@@ -62,7 +64,6 @@ MAX_LOOKS = 64
 """Calls of a callable whose callers are looked at."""
 
 _GRADIENTS = {True: "gradients", False: "no gradients"}
-PLAIN = (bool, int, float, str, type(None))
 
 
 @dataclass(slots=True)
@@ -131,11 +132,11 @@ class KeptCallable:
 
     def list_sizes(self, path: str, dimension: int, beside: str) -> set[int]:
         """List the sizes of a dimension in calls that have a tensor at the path `beside`, too."""
-        seen = (its.seen for its in self.kinds.values() if _has_tensor(its.seen.get(beside, ())))
         return {
             shape[dimension]
-            for by_path in seen
-            for kind, shape in by_path.get(path, ())
+            for call in self.kinds.values()
+            if any(isinstance(kind, tuple) for kind, _ in call.seen.get(beside, ()))
+            for kind, shape in call.seen.get(path, ())
             if isinstance(kind, tuple) and len(shape) > dimension
         }
 
@@ -162,14 +163,14 @@ class CallKeeper:
         self._boundaries: BoundaryCalls | None = None
         if self._keeps and plan.boundaries:
             self._boundaries = BoundaryCalls(plan.boundaries, self._keep_boundary)
-            if not self._boundaries.resume():
-                problem = self._boundaries.problem
-                self._leave_out(f"calls of {plan.boundaries[0].function}: {problem}")
+            if not self._boundaries.events.resume():
+                problem = self._boundaries.events.problem
+                self.left_out[f"calls of {plan.boundaries[0].function}: {problem}"] = None
 
     def uninstall(self) -> None:
         """Look at no call any more; those that are kept stay."""
         if self._boundaries is not None:
-            self._boundaries.close()
+            self._boundaries.events.close()
 
     def look_at_call(self, place: Location, root: Any, function: Any, call: CallArguments) -> None:
         """Look at an outermost compiled call that begins: note its callers, and keep it. `root`:
@@ -212,7 +213,7 @@ class CallKeeper:
         with self._session.catch_faults("recording: a call of the program's is kept"):
             arguments = read_arguments(frame)
             if arguments is None:
-                self._leave_out(f"{get_definition(code).function}: a generator or coroutine")
+                self.left_out[f"{get_definition(code).function}: a generator or coroutine"] = None
                 return
             function = torch_replay.make_function(frame)
             with self._below(), self._lock:
@@ -229,17 +230,17 @@ class CallKeeper:
         if key in self.callables:
             return self.callables[key]
         if len(self.callables) >= MAX_CALLABLES:
-            self._leave_out(f"callables after the first {MAX_CALLABLES}")
+            self.left_out[f"callables after the first {MAX_CALLABLES}"] = None
             return None
         names = iterate_reached(function, code) if code is not None else ()
         reached = tuple(its for its in names if issubclass(get_class(its), self._torch.nn.Module))
-        kept = KeptCallable(place, code, _list_optional(function), reached)
+        optional = frozenset(its.name for its in read_parameters(function) if its.default is None)
+        kept = KeptCallable(place, code, optional, reached)
         return self.callables.setdefault(key, kept)
 
     def _keep(self, kept: KeptCallable, root: Any, function: Any, given: Any) -> None:
         """Keep a call that begins as the last one of its kind."""
-        leaves = list[Any]()
-        structure = trees.flatten(given, leaves)
+        structure, leaves = trees.flatten(given)
         content = [_read_content(leaf) for leaf in leaves]
         modules = self._find_modules(kept, root, leaves)
         modes = torch_replay.read_modes(self._torch)
@@ -249,7 +250,7 @@ class CallKeeper:
         call = kept.kinds.get(key)
         if call is None:
             if len(kept.kinds) >= MAX_KINDS:
-                self._leave_out(f"{kept.name}: kinds of calls after the first {MAX_KINDS}")
+                self.left_out[f"{kept.name}: kinds of calls after the first {MAX_KINDS}"] = None
                 return
             paths = _name_paths(kept.code, root, trees.list_paths(structure))
             absent = kept.optional.difference(path.partition(".")[0] for path in paths)
@@ -266,12 +267,11 @@ class CallKeeper:
         number = kept.calls - 1
         is_due = number < FIRST or kept.calls.bit_count() == 1 or number == kept.changed_at
         if self._bytes + nbytes - call.nbytes > MAX_BYTES:
-            self._leave_out(f"{kept.name}: calls with larger arguments ({nbytes >> 20} MiB)")
+            self.left_out[f"{kept.name}: calls with larger arguments ({nbytes >> 20} MiB)"] = None
         elif copies and not torch_api.is_cuda_in_use(self._torch):
             # A copy would break the capture of a graph.
-            self._leave_out(
-                f"{kept.name}: calls in the capture of a CUDA graph, or of no CUDA device"
-            )
+            why = "calls in the capture of a CUDA graph, or of no CUDA device"
+            self.left_out[f"{kept.name}: {why}"] = None
         elif is_due or key not in kept.kinds:
             # What can fail comes first: a call is kept whole, or as it was.
             found = self._read_small_state(root, call.paths, leaves)
@@ -321,10 +321,6 @@ class CallKeeper:
         except TypeError:  # as a dtype; what holds a tensor can be referred to so
             return leaf
 
-    def _leave_out(self, what: str) -> None:
-        """Note what is not kept, once."""
-        self.left_out[what] = None
-
     def _find_modules(self, kept: KeptCallable, root: Any, leaves: list[Any]) -> tuple[Any, ...]:
         """Find the modules that a call runs: the one called, else those that it is given or has by
         name."""
@@ -348,19 +344,6 @@ def _read_content(leaf: Any) -> tuple[Any, Any]:
         return (leaf.dtype, leaf.ndim), leaf.shape
     kind = get_class(leaf)
     return kind, leaf if kind in PLAIN else None
-
-
-def _has_tensor(seen: Any) -> bool:
-    return any(isinstance(kind, tuple) for kind, _ in seen)
-
-
-def _list_optional(function: Any) -> frozenset[str]:
-    """List the parameters of a function whose default is None."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # it has no signature
-        return frozenset()
-    return frozenset(parameter.name for parameter in parameters if parameter.default is None)
 
 
 def _name_paths(code: Any, root: Any, paths: list[str]) -> tuple[str, ...]:

@@ -8,7 +8,6 @@ import contextlib
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator
 from typing import Any
 
 from compilediag_harness.base.object_graph import get_class
@@ -22,7 +21,6 @@ from compilediag_harness.torch_internals import torch_calls, torch_open_calls
 from compilediag_harness.torch_internals.torch_compiles import is_compile_in_progress
 from compilediag_harness.torch_internals.torch_names import call_beside, subscribe
 from compilediag_harness.torch_internals.torch_open_calls import ReturningCall, is_outermost
-from compilediag_harness.trials.arguments import PlannedArguments
 from compilediag_harness.trials.kept_calls import CallKeeper
 from compilediag_harness.trials.plan import (
     find_module_class,
@@ -32,7 +30,7 @@ from compilediag_harness.trials.plan import (
 )
 from compilediag_harness.trials.recorder import Recorder
 from compilediag_harness.trials.sampled_values import StateReader, ValueSampler
-from compilediag_harness.trials.settings import PlannedSettings
+from compilediag_harness.trials.settings import PlannedArguments
 from compilediag_harness.wire import (
     CallsTimed,
     Location,
@@ -62,16 +60,11 @@ class OutputWatcher:
     """Looks at every outermost compiled call of a process."""
 
     def __init__(
-        self,
-        session: Session,
-        torch: Any,
-        plan: TrialPlan,
-        arguments: PlannedArguments,
-        settings: PlannedSettings,
+        self, session: Session, torch: Any, plan: TrialPlan, arguments: PlannedArguments
     ) -> None:
         self.session = session
         self._torch = torch
-        self._arguments, self._settings = arguments, settings
+        self._arguments = arguments
         self._functions: dict[Any, _Chain] = {}
         # Reentrant: a finalizer or signal handler that runs in our code may call compiled code.
         self._lock = threading.RLock()
@@ -80,16 +73,17 @@ class OutputWatcher:
         self.recorder = None if recording is None else Recorder(session, torch, recording.seed)
         self.keeper = None if recording is None else CallKeeper(session, torch, recording)
         self._of_shapes: dict[int, _Chain] = {}
+        self._checks_padding, self._checked = plan.check_padding, set[tuple[Any, ...]]()
         undo = contextlib.ExitStack()
         undo.callback(torch_calls.watch_every_call(self._handle_begin, self._handle_end))
+        undo.callback(subscribe(call_listeners, self._begin_batch))
         self.uninstall = undo.close
-        self._states: StateReader | None = None
-        """In a recorded run."""
+        self._states = StateReader(torch, ValueSampler(torch))
+        """Followed in a recorded run."""
         self._last_read: list[StateRead] = []
         """Of objects that are gone."""
         if recording is not None:
-            self._states = states = StateReader(torch, ValueSampler(torch))
-            undo.callback(states.watch_ends(self._handle_object_end))
+            undo.callback(self._states.watch_ends(self._handle_object_end))
             optimizer = torch.optim.Optimizer
             remover = call_beside(optimizer, "__init__", after=self._follow_optimizer)
             if remover is not None:
@@ -125,24 +119,24 @@ class OutputWatcher:
             local.function = local.function or function
         elif warming or not self.recorder:
             return
-        if self._states is not None:
+        if self.recorder:
             self._states.follow(owner, function[-1][1], call)
-        if self.recorder and not local.in_batch:
-            local.call = function, ReturningCall()
+            if not local.in_batch:
+                local.call = function, ReturningCall()
 
-    @contextlib.contextmanager
-    def exclude_calls(self) -> Generator[None]:
-        """Exclude the compiled calls of a block: they are none of the program's."""
-        self._this.excluded += 1
-        try:
-            yield
-        finally:
-            self._this.excluded -= 1
-
-    def begin_batch(self, number: int) -> Callable[[Any, bool], None]:
-        """Begin a call of the `FixedShape` of this number. Returns what has to be called at its
-        end, with its result and whether it returned."""
-        local = self._this
+    def _begin_batch(
+        self, calls: PaddedCalls, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Ended:
+        """Begin a call of a `FixedShape`, whose padding is checked if that is planned."""
+        local, number = self._this, calls.declared.number
+        if self._checks_padding:
+            charged = self.session.charge_block("trial: a check of padding")
+            local.excluded += 1
+            try:  # what cannot be padded the call itself raises
+                with charged, contextlib.suppress(ShapeUnusable):
+                    self._check_padding(calls, args, kwargs)
+            finally:
+                local.excluded -= 1
         if local.in_batch:
             return lambda _result, _returned: None
         # Invariant: the end is called whatever happens, or no later call here is recorded.
@@ -160,6 +154,18 @@ class OutputWatcher:
                 self._record_error(function, sys.exc_info()[1])
 
         return end_batch
+
+    def _check_padding(
+        self, calls: PaddedCalls, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Check padding once a mode: it may harm in one only, as batch norm does in training."""
+        modules = find_modules(calls.torch, calls.settings.function)
+        training = tuple(bool(module.training) for module in modules)
+        mode = (calls.declared.number, calls.torch.is_grad_enabled(), training)
+        # A batch without rows has nothing to pad: the next call shows.
+        if mode not in self._checked and 0 not in calls.read(args, kwargs).sizes:
+            self._checked.add(mode)
+            check_padding(calls, args, kwargs, gradients=True)
 
     def _handle_end(self, _key: int) -> None:
         if self._this.call is None:
@@ -189,48 +195,19 @@ class OutputWatcher:
                 self.recorder.record_error(function[-1][0], error)
 
     def _follow_optimizer(self, _made: None, optimizer: Any, *_: Any, **__: Any) -> None:
-        if self._states is not None:
-            with self.session.catch_faults("trial: an optimizer"):
-                self._states.follow_object(optimizer)
+        with self.session.catch_faults("trial: an optimizer"):
+            self._states.follow_object(optimizer)
 
     def _handle_object_end(self, value: Any) -> None:
         # What is read while Dynamo traces would be fake.
-        if self._states is not None and not is_compile_in_progress():
+        if not is_compile_in_progress():
             with self.session.charge_block("trial: an object that is gone"):
                 self._last_read += self._states.read_last(self.session.now(), value)
 
     def finish(self) -> None:
         """Emit what a recorded run holds at its end."""
-        held = [] if self._states is None else self._states.read(self.session.now())
-        for event in (*held, *self._last_read):
+        for event in (*self._states.read(self.session.now()), *self._last_read):
             self.session.emit(event)
-
-
-class FixedShapeCalls:
-    """Looks at every call of every `FixedShape` of a process."""
-
-    def __init__(self, outputs: OutputWatcher, *, check: bool) -> None:
-        self._outputs, self._check = outputs, check
-        self._checked: set[tuple[Any, ...]] = set()
-        self.uninstall = subscribe(call_listeners, self._begin)
-
-    def _begin(self, calls: PaddedCalls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ended:
-        if self._check:
-            charged = self._outputs.session.charge_block("trial: a check of padding")
-            # What cannot be padded the call itself raises.
-            with self._outputs.exclude_calls(), charged, contextlib.suppress(ShapeUnusable):
-                self._check_new(calls, args, kwargs)
-        return self._outputs.begin_batch(calls.declared.number)
-
-    def _check_new(self, calls: PaddedCalls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Check padding once a mode: it may harm in one only, as batch norm does in training."""
-        modules = find_modules(calls.torch, calls.settings.function)
-        training = tuple(bool(module.training) for module in modules)
-        mode = (calls.declared.number, calls.torch.is_grad_enabled(), training)
-        # A batch without rows has nothing to pad: the next call shows.
-        if mode not in self._checked and 0 not in calls.read(args, kwargs).sizes:
-            self._checked.add(mode)
-            check_padding(calls, args, kwargs, gradients=True)
 
 
 # --- how long calls take --------------------------------------------------------------------------

@@ -7,6 +7,7 @@ are streams that the program puts in place of its own.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -26,6 +27,7 @@ from compilediag_harness.torch_internals.torch_names import Remover, get_importe
 from compilediag_harness.trials.redirected_writes import RedirectedWrites
 from compilediag_harness.trials.sampled_values import (
     ValueSampler,
+    compute_digest,
     iterate_leaves,
     iterate_state,
 )
@@ -54,7 +56,7 @@ class PrintedLines:
         self._lines_left, self._chars_left = MAX_LINES, MAX_CHARS
         self._write: Any = None
         """Ours, in place of the stream's."""
-        self._undo: Remover | None = None
+        self.uninstall: Remover = lambda: None
         self._forget()
 
     def _handle_fork(self) -> None:
@@ -92,11 +94,7 @@ class PrintedLines:
                 del self._stream.write
             fork_handlers.remove(self._handle_fork)
 
-        self._undo = restore
-
-    def uninstall(self) -> None:
-        if self._undo is not None:
-            self._undo()
+        self.uninstall = restore
 
     def attach(self, session: Session, torch: Any) -> None:
         """Emit what was written so far, and from now on."""
@@ -156,8 +154,10 @@ def emit_lines(session: Session, name: str, lines: Sequence[str]) -> None:
     for start in range(0, len(lines), BATCH):
         part = lines[start : start + BATCH]
         written = [clip(in_process.redact_text(line[:MAX_LINE]), MAX_LINE) for line in part]
-        pairs = zip(part, written, strict=True)
-        digests = tuple("" if line == text else _compute_digest(line) for line, text in pairs)
+        digests = tuple(
+            "" if line == text else compute_digest(line.encode("utf-8", "replace"))
+            for line, text in zip(part, written, strict=True)
+        )
         kept = digests if any(digests) else ()
         session.emit(LinesPrinted(session.now(), name, tuple(written), kept))
 
@@ -165,10 +165,6 @@ def emit_lines(session: Session, name: str, lines: Sequence[str]) -> None:
 def _settle(line: str) -> str:
     """Settle a line as it stands on a terminal in the end: carriage returns write over it."""
     return line.rstrip("\r").rpartition("\r")[2]
-
-
-def _compute_digest(text: str) -> str:
-    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).hexdigest()
 
 
 def _iterate_saved(value: Any) -> Iterator[tuple[str, Any]]:
@@ -192,12 +188,15 @@ class ProgramOutput:
         ]
         self._session: Session | None = None
         self._reader: ValueSampler | None = None
-        self._undo: list[Remover] = []
+        self._undo = contextlib.ExitStack()
+        self.uninstall = self._undo.close
+        """Watch nothing any more."""
 
     def install(self, imports: PostImport) -> None:
         """Watch the streams, and safetensors once it is imported."""
         for stream in self._streams:
             stream.install()
+            self._undo.callback(stream.uninstall)
         imports.run_after_import("safetensors.torch", self._watch_safetensors)
 
     def attach(self, session: Session, torch: Any) -> None:
@@ -207,13 +206,6 @@ class ProgramOutput:
             stream.attach(session, torch)
         for owner in (torch, torch.serialization):
             self._watch(owner, "save", "torch.save", ("obj", "f"))
-
-    def uninstall(self) -> None:
-        """Watch nothing any more."""
-        for stream in self._streams:
-            stream.uninstall()
-        while self._undo:
-            self._undo.pop()()
 
     def finish(self) -> None:
         """Emit what is held at the end."""
@@ -237,7 +229,7 @@ class ProgramOutput:
             return result
 
         stand_in = make_stand_in(original, save, sys.modules.get("torch"))
-        self._undo.append(replace_attribute(owner, name, stand_in))
+        self._undo.callback(replace_attribute(owner, name, stand_in))
 
     def _record_saved(
         self, writer: str, names: tuple[str, str], args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -80,7 +80,7 @@ class ValueSampler:
         if kind in _NUMBERS:
             return _read_number(path, value), True
         plain = kind is str or kind is bytes or value is None
-        digest = _compute_digest(repr(value).encode()) if plain else ""
+        digest = compute_digest(repr(value).encode()) if plain else ""
         return SampledValue(path, "other", kind.__name__, digest=digest), plain
 
     def _read_tensor(self, path: str, tensor: Any, values: int) -> tuple[SampledValue, bool]:
@@ -108,7 +108,7 @@ class ValueSampler:
         # Invariant: `flat` is on the host, contiguous and alive until the digest is computed: the
         # memory is read in place, also of types that numpy does not have (bfloat16).
         content = (ctypes.c_char * size).from_address(flat.data_ptr()) if size else b""
-        return dataclasses.replace(sample, digest=_compute_digest(content), **measured), True
+        return dataclasses.replace(sample, digest=compute_digest(content), **measured), True
 
     def _measure(self, flat: Any) -> dict[str, Any]:
         """Measure the fields of a `SampledValue` that are about all elements, in chunks: no copy in
@@ -169,7 +169,7 @@ def _read_number(path: str, value: float) -> SampledValue:
         norm=size,
         largest=size,
         not_finite=int(size is None),
-        digest=_compute_digest(repr(value).encode()),
+        digest=compute_digest(repr(value).encode()),
     )
 
 
@@ -193,7 +193,8 @@ def _convert_to_float64(torch: Any, tensor: Any) -> Any:
     return tensor.to(device="cpu", dtype=torch.float64)
 
 
-def _compute_digest(data: Any) -> str:
+def compute_digest(data: Any) -> str:
+    """Compute the digest of bytes, or of memory."""
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
@@ -219,7 +220,7 @@ _TIMED = re.compile(
 _ADDED = ("_compiled_call_impl", "_is_torch_compile")
 """What torch puts into modules that it compiles."""
 
-_PLAIN = (bool, int, float, str, type(None))
+PLAIN = (bool, int, float, str, type(None))
 
 
 class _Followed(NamedTuple):
@@ -396,8 +397,8 @@ def _iterate_optimizer(path: str, names: dict[str, Any]) -> Iterator[tuple[str, 
 def _is_plain(value: Any) -> bool:
     """True if a value is a number, a flag, a short text, or a list of some."""
     kind = get_class(value)
-    if kind in _PLAIN:
+    if kind in PLAIN:
         return kind is not str or len(value) <= 256
     if kind is list or kind is tuple:
-        return len(value) <= MAX_ELEMENTS and all(get_class(element) in _PLAIN for element in value)
+        return len(value) <= MAX_ELEMENTS and all(get_class(element) in PLAIN for element in value)
     return False

@@ -275,8 +275,7 @@ class _Varier:
         pending = self._digester.begin(left)
         if not self._keeper.repeats:
             return pending.structure, pending
-        leaves = list[Any]()
-        trees.flatten(left, leaves)
+        leaves = trees.flatten(left)[1]
         doubles = [its.double() if _is_floating(its) else its for its in leaves]
         return pending.structure, self._digester.begin(doubles)
 
@@ -332,8 +331,8 @@ class _Varier:
 
 
 def _read_leaves(arguments: Any) -> dict[str, Any]:
-    leaves: list[Any] = []
-    return dict(zip(trees.list_paths(trees.flatten(arguments, leaves)), leaves, strict=True))
+    structure, leaves = trees.flatten(arguments)
+    return dict(zip(trees.list_paths(structure), leaves, strict=True))
 
 
 def _is_floating(leaf: Any) -> bool:
