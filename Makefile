@@ -57,7 +57,7 @@ help:
 	@sed -n 's/^#   make/make/p' $(firstword $(MAKEFILE_LIST))
 
 demo: $(VENV)/installed
-	$(BIN)/compilediag run --live-lines scenarios/three_bugs/broken.py
+	$(BIN)/compilediag run scenarios/three_bugs/broken.py
 
 check: lint frozen
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST_ARGS) tests/unit

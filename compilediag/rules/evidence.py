@@ -61,6 +61,12 @@ _NEVER_CALLED = BlindReason(
     "nothing was compiled, though torch.compile was called",
     "call what torch.compile returns, not the function or module that it was given",
 )
+_ELSEWHERE = BlindReason(
+    "elsewhere",
+    "nothing was compiled in this run, though compiled functions were called",
+    "they ran code that an earlier process compiled, or eager: run it where the code is compiled, "
+    "with torch._dynamo.config.caching_precompile off",
+)
 _UNKNOWN = BlindReason(
     "unknown",
     "nothing was compiled",
@@ -69,8 +75,7 @@ _UNKNOWN = BlindReason(
 
 
 def find_nothing_compiled(timeline: Timeline) -> Iterable[Finding]:
-    """CD901: zero frames with a graph. Never clean: nothing was seen that could be judged, unless
-    code that another process compiled was seen to run, and none to run eager."""
+    """CD901: zero frames with a graph. Never clean: nothing was seen that could be judged."""
     if any(frame.graphs for frame in timeline.frames):
         return
     why = next(_iterate_reasons(timeline))
@@ -122,6 +127,8 @@ def _iterate_reasons(timeline: Timeline) -> Iterator[BlindReason]:
             "remove the graph breaks: all that they leave runs eager",
         )
     requested = any(part.facts.get("compile_requests") for part in timeline.processes)
+    if timeline.invocations:
+        yield _ELSEWHERE
     yield _NEVER_CALLED if requested else _UNKNOWN
 
 

@@ -31,24 +31,6 @@ print(compiled(torch.ones(4, 4), torch.ones(4, 4)).sum())
 torch.compiler.save_cache_artifacts()
 """
 
-SAVES = """
-import torch
-from library import product
-inputs = torch.ones(4, 4), torch.ones(4, 4)
-made = torch.compile(product, fullgraph=True).aot_compile((inputs, {}))
-made.save_compiled_function("product.bin")
-"""
-
-LOADS = """
-import sys
-import torch
-with open("product.bin", "rb") as stream:
-    product = torch.compiler.load_compiled_function(stream)
-if len(sys.argv) == 1:
-    print(product(torch.ones(4, 4), torch.ones(4, 4)).sum())
-"""
-
-
 DRAWN = """
 import random
 import torch
@@ -88,3 +70,16 @@ def test_a_number_that_is_drawn_at_each_start(tmp_path: Path) -> None:
     code, receipt = run(tmp_path, "drawn.py", arguments=("--cold-and-warm", "--yes"))
     found = [item["rule"] for item in receipt["findings"] if item["severity"] != "info"]
     assert (code, found) == (0, ["CD612"])
+
+
+def test_code_that_an_earlier_process_compiled(tmp_path: Path) -> None:
+    """Its frames are not seen: blind, and not told to call what was called."""
+    if not hasattr(pytest.importorskip("torch._dynamo.package"), "DynamoCache"):
+        pytest.skip("this torch has no precompiled functions")
+    for name, text in {"library": LIBRARY, "caching": CACHING}.items():
+        (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+    assert run(tmp_path, "caching.py")[1]["verdict"] == "clean"
+    code, receipt = run(tmp_path, "caching.py")
+    (finding,) = receipt["findings"]
+    assert (code, receipt["verdict"], finding["evidence"]["why"]) == (0, "blind", "elsewhere")
+    assert "earlier process compiled" in str(finding["fix"])

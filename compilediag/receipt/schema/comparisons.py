@@ -72,7 +72,7 @@ class NumbersSection(Record, frozen=True, kw_only=True):
 AgainstEagerVerdict = Literal[
     "pays", "does_not_pay", "same", "not_resolved", "outputs_differ", "not_concluded"
 ]
-"""`same`: within the tolerance of `gate --ab`. `not_concluded`: nothing to compare."""
+"""`same`: within the tolerance. `not_concluded`: nothing to compare."""
 
 
 class EagerRatio(Record, frozen=True, kw_only=True):
