@@ -111,9 +111,7 @@ class Pair:
         lines = self.change.watched if new and at is None else ()
         hides = HASH_SEED not in self.program.variables
         boundaries = () if at is None else (at,)
-        recording = RecordingPlan(
-            self.seed, vary_s, boundaries=boundaries, lines=lines, hides_hash_seed=hides
-        )
+        recording = RecordingPlan(self.seed, vary_s, boundaries, lines, hides_hash_seed=hides)
         own = states.plan if new else TrialPlan()
         plan = replace(
             own,
