@@ -92,3 +92,17 @@ def test_rounding_of_a_coarser_type_inside_is_no_difference():
             compiled(torch.randn(16, 64))
     assert compare_numbers(fold([events])).differences == ()
     assert model.linear.weight.dtype == torch.bfloat16
+
+
+def add_one(gm, inputs):
+    """A backend whose whole numbers are wrong."""
+    return lambda *args: tuple(out + 1 for out in gm(*args))
+
+
+def test_whole_numbers_of_a_call_that_rounds_nothing_differ():
+    with watched(trial=TrialPlan(recording=RecordingPlan(1, 60.0, repeats=True))) as events:
+        compiled = torch.compile(lambda x: x * 2, backend=add_one)
+        for _ in range(2):
+            compiled(torch.arange(6))
+    (difference,) = compare_numbers(fold([events])).differences
+    assert (difference.dtype, difference.text) == ("int64", "its whole numbers")

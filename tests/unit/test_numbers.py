@@ -10,12 +10,14 @@ from compilediag_harness.wire import (
     EAGER,
     IN_DOUBLE,
     OWN_BACKEND,
+    ROUNDS,
     CallDigest,
     CallVaried,
     Location,
 )
 
-FLOATS = "(float32[4])"
+FLOATS = f"(float32[4]){ROUNDS}"
+WHOLE = "(int64[4])"
 
 
 def made(
@@ -26,11 +28,18 @@ def made(
     return CallVaried(9.0, place, "gradients", 5, variation, structure, digest, raised, 0, step=4)
 
 
-def judged(own: CallVaried, exact: float | None = 1.0, again: float = 1.0):
+def judged(
+    own: CallVaried,
+    exact: float | None = 1.0,
+    again: float = 1.0,
+    eager: str = FLOATS,
+    in_double: str = "(float64[4])",
+):
+    raised = None if exact else "TypeError: double"
     calls = (
-        made(EAGER, 1.0),
-        made(EAGER, again),
-        made(IN_DOUBLE, exact or 0.0, raised=None if exact else "TypeError: double"),
+        made(EAGER, 1.0, structure=eager),
+        made(EAGER, again, structure=eager),
+        made(IN_DOUBLE, exact or 0.0, structure=in_double, raised=raised),
         own,
     )
     return compare_numbers(fold([list(calls)]))
@@ -49,8 +58,13 @@ def compiled(total: float, **more) -> CallVaried:
         (judged(compiled(1.5), exact=1.4), (True, 0, 1)),
         (judged(compiled(1.5), again=1.2), (True, 1, 0)),
         (judged(compiled(1.0, exact=7)), (True, 0, 1)),
-        (judged(compiled(1.0, structure="(float64[4])")), (False, 0, 0)),
-        (judged(compiled(1.0, structure="(float32[5])")), (True, 0, 1)),
+        (judged(compiled(1.0, structure=f"(float64[4]){ROUNDS}")), (False, 0, 0)),
+        (judged(compiled(1.0, structure=f"(float32[5]){ROUNDS}")), (False, 0, 0)),
+        (
+            judged(compiled(1.0, structure=f"(float32[5]){ROUNDS}"), in_double="(float64[3])"),
+            (True, 0, 1),
+        ),
+        (judged(compiled(1.0, exact=7, structure=WHOLE), eager=WHOLE), (False, 0, 0)),
         (judged(compiled(1.0, raised="RuntimeError: no")), (True, 0, 1)),
     ],
 )

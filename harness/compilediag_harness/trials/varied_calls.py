@@ -14,7 +14,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -38,6 +38,7 @@ from compilediag_harness.trials.kept_calls import (
 from compilediag_harness.trials.variations import AS_IT_WAS, REPEATS, Variation, list_variations
 from compilediag_harness.wire import (
     NO_TIME_LEFT,
+    ROUNDS,
     CallVaried,
     Event,
     FaultOccurred,
@@ -230,7 +231,9 @@ class _Varier:
                     names, gradients = self._compute_gradients(call, result, inputs)
                     left: Any = result, gradients
                 else:
-                    names = f"; draws {RandomStates.read(torch).digests}"
+                    held_in = (*call.leaves, *_iterate_tensors(call.modules))
+                    names = ROUNDS if any(map(_is_floating, held_in)) else ""
+                    names += f"; draws {RandomStates.read(torch).digests}"
                     left = result, [its for module in call.modules for its in module.buffers()]
                 now = _read_leaves(arguments)
                 written = {
@@ -339,11 +342,17 @@ def _is_floating(leaf: Any) -> bool:
     return is_tensor(leaf) and leaf.is_floating_point()
 
 
+def _iterate_tensors(modules: Iterable[Any]) -> Iterator[Any]:
+    """Iterate over the parameters and buffers of modules."""
+    for module in modules:
+        yield from module.parameters()
+        yield from module.buffers()
+
+
 @contextlib.contextmanager
 def _hold_in_double(modules: Iterable[Any]) -> Generator[None]:
     """Hold the floating parameters and buffers of modules in float64 for a block."""
-    tensors = (its for one in modules for its in (*one.parameters(), *one.buffers()))
-    held = [(its, its.data) for its in tensors if _is_floating(its)]
+    held = [(its, its.data) for its in _iterate_tensors(modules) if _is_floating(its)]
     try:
         for tensor, data in held:
             tensor.data = data.double()

@@ -165,6 +165,9 @@ EAGER, IN_DOUBLE, OWN_BACKEND = "eager", "eager, in float64", "own backend"
 """Variations of calls that were made again as they were, alone (`RecordingPlan.repeats`): their
 results are read in float64, and none has gradients."""
 
+ROUNDS = "; rounds"
+"""In the structure of a call that was made again as it was: floating tensors went into it."""
+
 NO_TIME_LEFT = "for which no time was left"
 """In a sentence of what was left out: it begins with the number of calls."""
 
