@@ -171,7 +171,7 @@ def finish(outcome: Outcome, options: RunOptions) -> int:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     if receipt is not None:
         _report_verdict(outcome, options)
-    if not options.quiet or outcome.receipt_path is None:
+    if not options.quiet or outcome.receipt_path is None or outcome.moved:
         for note in outcome.notes:
             write_message(note)
     if receipt is None or not options.limits:
@@ -189,7 +189,8 @@ def _report_verdict(outcome: Outcome, options: RunOptions) -> None:
     """Report the verdict on stderr, also where --json cannot be printed: stdout is the target's."""
     receipt = outcome.receipt
     assert receipt is not None
-    suffix = format_suffix(options.output) if outcome.receipt_path else ""
+    place = outcome.run_dir if outcome.moved else options.output
+    suffix = format_suffix(place) if outcome.receipt_path else ""
     printed = changed = False
     if receipt.verdict == "clean":
         from compilediag.runs.certify.recorded import has_changed_since

@@ -1,6 +1,7 @@
 """The directory of a run and its files. It is made before the target starts, and is never one that
-holds something else. What its processes left in it is read with a limit on everything, and linked
-from the receipt. Files that a user names for ours are checked here too."""
+holds something else. What its processes left in it is read with a limit on everything, held open
+while the target runs, which may remove it, and linked from the receipt. Files that a user names for
+ours are checked here too."""
 
 from __future__ import annotations
 
@@ -8,13 +9,17 @@ import contextlib
 import mimetypes
 import os
 import re
+import shutil
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from itertools import count, islice
 from pathlib import PurePath
+from typing import BinaryIO
 
-from compilediag.errors import OutputUnwritable, UsageError
+from compilediag.errors import CompilediagError, OutputUnwritable, UsageError
 from compilediag.readers.inputs import TEXT, TRACE, TRAIN, Input
+from compilediag.readers.journal import list_journal_names
 from compilediag.readers.storage import (
     CHUNK_BYTES,
     DIGEST_LIMIT_BYTES,
@@ -181,6 +186,77 @@ def count_bytes_written(run_dir: str) -> int:
             if entry.is_file(follow_symlinks=False):
                 total += entry.stat(follow_symlinks=False).st_size
     return total
+
+
+# --- held open while the target runs -----------------------------------------------------------
+
+LOOK_EVERY_S = 0.5
+MAX_OPEN_FILES = 256
+
+
+class RunFiles:
+    """The files of one run directory, held open from the moment they were seen there.
+
+    Invariant: a file that is open here stays readable when the target unlinks it.
+    """
+
+    def __init__(self, run_dir: str) -> None:
+        self._run_dir = run_dir
+        self._files: dict[str, BinaryIO] = {}
+
+    def open_new(self) -> None:
+        """Open the files that are new."""
+        for path in (*list_journal_names(self._run_dir), *list_text_logs(self._run_dir)):
+            name = os.path.basename(path)
+            if name not in self._files and len(self._files) < MAX_OPEN_FILES:
+                file = open_regular(os.path.join(self._run_dir, name))
+                if file is not None:
+                    self._files[name] = file
+
+    def close(self) -> None:
+        """Lets go of all files."""
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+
+    @property
+    def in_place(self) -> bool:
+        """The directory and every file in it are those that were seen."""
+        if not os.path.isdir(self._run_dir):
+            return False
+        for name, file in self._files.items():
+            try:
+                there = os.stat(os.path.join(self._run_dir, name), follow_symlinks=False)
+            except OSError:
+                return False
+            if not os.path.samestat(there, os.fstat(file.fileno())):
+                return False
+        return True
+
+    def save_copies(self, name: str, now: float) -> str:
+        """Copy the files to a directory, in the place of the lost one where nothing is now, and
+        return its path.
+
+        Raises:
+            OSError: there is no place for it.
+        """
+        folder = self._make_folder(name, now)
+        for file_name, file in self._files.items():
+            file.seek(0)
+            with open(os.path.join(folder, file_name), "wb") as copy:
+                shutil.copyfileobj(file, copy)
+        return folder
+
+    def _make_folder(self, name: str, now: float) -> str:
+        home = os.path.dirname(self._run_dir)
+        ours = os.path.basename(home) == RUNS_FOLDER  # made again; no folder of the program is
+        with contextlib.suppress(OSError):
+            if os.path.isdir(os.path.dirname(home) if ours else home):
+                os.makedirs(self._run_dir)
+                return self._run_dir
+        with contextlib.suppress(OSError, CompilediagError):
+            return make_run_dir(None, name, now=now, pid=os.getpid())
+        return tempfile.mkdtemp(prefix="compilediag-")
 
 
 # --- as links of the receipt -------------------------------------------------------------------

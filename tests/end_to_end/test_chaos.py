@@ -11,6 +11,7 @@ CAMPAIGNS = (
     "kill-target",
     "kill-supervisor",
     "disk-full",
+    "folder-removed",
     "clock-jumps",
     "threads",
     "forks",

@@ -2,7 +2,7 @@
 
     python tools/chaos [--seed N] [--share S] [--jobs N] [CAMPAIGN ...]
 
-SIGKILL of the target and of the supervisor, a disk that is full, a
+SIGKILL of the target and of the supervisor, a disk that is full, a run folder that is removed, a
 clock that jumps, 64 threads, storms of forks and spawns, eight ranks of which one is killed. After
 each: the exit code is that of a run without us, the receipt is readable and counts no more than
 happened, nothing is called clean that is not, no process and no temporary file is left. `make

@@ -215,6 +215,20 @@ def _small_disk(path: Path, size: int) -> Generator[Path]:
         subprocess.run(["umount", str(path)], check=True)
 
 
+def folder_removed(folder: Path, seed: str) -> Trial:
+    """The run's folder is deleted while it runs; in every second trial a file takes its place."""
+    moment = _moment(seed)
+    run = start(folder, "train.py")
+    if run.target() is not None:
+        time.sleep(moment)
+        shutil.rmtree(run.run_dir, ignore_errors=True)
+        if int(seed.rpartition("-")[2]) % 2:
+            with contextlib.suppress(OSError):
+                run.run_dir.write_text("something else")
+    code, text = run.end()
+    return Trial(seed, run.run_dir, run.scratch, code, (0,), text, RECOMPILES, writable=False)
+
+
 CLOCK = """
 import random, time
 _jumps, _now = random.Random(1), time.time
@@ -265,6 +279,7 @@ CAMPAIGNS = {
     "kill-supervisor": Campaign(200, kill_supervisor),
     "disk-full": Campaign(50, disk_full),
     "disk-small": Campaign(20, disk_small),
+    "folder-removed": Campaign(20, folder_removed),
     "clock-jumps": Campaign(5, clock_jumps),
     "threads": Campaign(5, undisturbed("threads.py")),
     "forks": Campaign(5, undisturbed("forks.py")),

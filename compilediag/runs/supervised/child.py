@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import compilediag_harness
 from compilediag.errors import OutputUnwritable, UsageError
-from compilediag.runs.run_directory import save_receipt
+from compilediag.runs.run_directory import LOOK_EVERY_S, RunFiles, save_receipt
 from compilediag.runs.supervised.run_options import RunOptions
 from compilediag.runs.supervised.signals import (
     GroupSignalMonitor,
@@ -139,6 +139,7 @@ def supervise(
     started: float,
     grace_s: float,
     timeout_s: float | None = None,
+    open_files: RunFiles | None = None,
     notify: Callable[[str], None] = lambda text: None,
 ) -> ExitInfo:
     """Wait for the child; pass signals on; end it and all its children when that is due.
@@ -150,6 +151,7 @@ def supervise(
         started: when it was started, by the monotonic clock.
         grace_s: seconds from the second Ctrl-C, or the time limit, to SIGKILL.
         timeout_s: the time limit.
+        open_files: the files that the target must not take away.
         notify: shows the user a sentence.
     """
     schedule = KillSchedule(grace_s)
@@ -157,9 +159,13 @@ def supervise(
     interrupts = Interrupts(schedule, tree, notify)
     limit_at = None if timeout_s is None else started + timeout_s
     timed_out = False
+    keep_at = None if open_files is None else time.monotonic()
     any_passed_on = False
     while child.poll() is None:
-        wakes_at = (limit_at, schedule.next_at, interrupts.tell_at)
+        if open_files is not None and keep_at is not None and time.monotonic() >= keep_at:
+            open_files.open_new()
+            keep_at = time.monotonic() + LOOK_EVERY_S
+        wakes_at = (limit_at, schedule.next_at, interrupts.tell_at, keep_at)
         received = inbox.wait_for_signals(_compute_time_left(time.monotonic(), *wakes_at))
         passed_on = PASSED_ON.intersection(received)
         if passed_on:
@@ -238,7 +244,7 @@ class Outcome:
     exit_code: int
     """For the shell: the target's own, 128 + signal when killed, 70 after a fault of ours."""
     run_dir: str
-    """Where its files are."""
+    """Where its files are: another directory than that requested where the target removed it."""
     receipt: Receipt | None
     """None when it could not be made; `notes` say why."""
     receipt_path: str | None
@@ -247,6 +253,8 @@ class Outcome:
     """Sentences for the user, beside the verdict."""
     timeline: Timeline | None = None
     """What the receipt was made from; None when there is none."""
+    moved: bool = False
+    """The files are not where they were requested to be."""
     stopped: bool = False
     """Ctrl-C, or a signal to us: no further run is wanted."""
     timed_out: bool = False

@@ -22,7 +22,7 @@ from compilediag.errors import EXIT_INTERNAL, EXIT_OK, EXIT_USAGE, OutputUnwrita
 from compilediag.receipt.locate import RECEIPT_NAME, RUNS_FOLDER
 from compilediag.receipt.schema.identity import Provenance
 from compilediag.runs.checkout import digest_script, start_provenance_read
-from compilediag.runs.run_directory import ARTIFACTS, TRACES, make_run_dir, save_receipt
+from compilediag.runs.run_directory import ARTIFACTS, TRACES, RunFiles, make_run_dir, save_receipt
 from compilediag.runs.supervised.assemble import assemble
 from compilediag.runs.supervised.child import (
     PASSED_ON,
@@ -45,6 +45,8 @@ from compilediag.runs.supervised.target import limit_plan, parse_target
 from compilediag.runs.work_progress import WorkProgress
 from compilediag_harness.base.process_options import ProcessOptions, WriteTracingPlan
 
+REMOVED = "the directory of the run, {}, or a file in it was removed while the program ran"
+
 
 def run(words: Sequence[str], options: RunOptions, env: Mapping[str, str] | None = None) -> Outcome:
     """Run `words`, which are TARGET and everything after it. `env` is the environment of the
@@ -59,14 +61,16 @@ def run(words: Sequence[str], options: RunOptions, env: Mapping[str, str] | None
     name = options.name or target.name
     run_dir = make_run_dir(options.output, name, now=started, pid=os.getpid())
     running = SupervisedRun(tuple(words), options, variables, target, run_dir, started, os.getcwd())
+    open_files = RunFiles(run_dir)
     # Invariant: signals stay messages until the receipt is written: else Ctrl-C twice loses it.
-    with SignalInbox() as inbox:
+    with SignalInbox() as inbox, contextlib.closing(open_files):
         with GroupSignalMonitor(PASSED_ON) as group_monitor:
-            ended, provenance, report = _run_child(running, inbox, group_monitor)
+            ended, provenance, report = _run_child(running, inbox, group_monitor, open_files)
             notes = decompile_frames(running, ended, inbox, group_monitor) if options.depyf else ()
-        outcome = _conclude(running, ended, provenance, report, notes)
-        stopped = ended.interrupts > 0 or ended.passed_on
-        return replace(outcome, stopped=stopped, timed_out=ended.timed_out)
+        moved, lost = _recover_files(running, open_files)
+        outcome = _conclude(moved, ended, provenance, report, (*lost, *notes))
+        gone, stopped = moved.run_dir != run_dir, ended.interrupts > 0 or ended.passed_on
+        return replace(outcome, moved=gone, stopped=stopped, timed_out=ended.timed_out)
 
 
 def _make_process_options(options: RunOptions) -> ProcessOptions:
@@ -81,7 +85,10 @@ def _make_process_options(options: RunOptions) -> ProcessOptions:
 
 
 def _run_child(
-    run: SupervisedRun, inbox: SignalInbox, group_monitor: GroupSignalMonitor
+    run: SupervisedRun,
+    inbox: SignalInbox,
+    group_monitor: GroupSignalMonitor,
+    open_files: RunFiles,
 ) -> tuple[ExitInfo, Callable[[], Provenance], TelemetryReport | None]:
     options, script = run.options, run.target.script
     artifacts = os.path.join(run.run_dir, ARTIFACTS)
@@ -120,6 +127,7 @@ def _run_child(
             started=started,
             grace_s=options.grace_s,
             timeout_s=options.timeout_s,
+            open_files=open_files,
             notify=live.notify if live is not None else lambda text: None,
         )
     finally:
@@ -138,6 +146,22 @@ def _start_live_view(run: SupervisedRun) -> LiveView | None:
     return view
 
 
+def _recover_files(run: SupervisedRun, files: RunFiles) -> tuple[SupervisedRun, tuple[str, ...]]:
+    """Return the run with a directory that has its files, and a note where that is another one."""
+    files.open_new()
+    if files.in_place:
+        return run, ()
+    try:
+        folder = files.save_copies(run.configuration_name, run.started_unix)
+    except OSError as error:
+        return run, (f"what was recorded is lost: {REMOVED.format(run.run_dir)}; {error}",)
+    note = (
+        f"{REMOVED.format(run.run_dir)}; its journals, kept open, and the receipt are in "
+        f"{folder}; processes that started after that are not in it"
+    )
+    return replace(run, run_dir=folder), (note,)
+
+
 def _conclude(
     run: SupervisedRun,
     ended: ExitInfo,
@@ -147,9 +171,6 @@ def _conclude(
 ) -> Outcome:
     """Make the receipt; a fault of ours costs the receipt, never the target's exit code."""
     code, run_dir = ended.exit_code, run.run_dir
-    if not os.path.isdir(run_dir):  # without a receipt no gate may pass
-        gone = f"no receipt: {run_dir}, where the run was recorded, was removed while it went on"
-        return Outcome(code or EXIT_INTERNAL, run_dir, None, None, (gone, *notes))
     try:
         with WorkProgress(silent=run.options.quiet) as progress:
             receipt, more, timeline = assemble(run, ended, provenance(), report, progress.set_stage)
@@ -357,7 +378,7 @@ def _conclude_cold_only(program: Program, cold: Outcome) -> Outcome:
     """Copy the first start to the place of both: there is no second to compare it with."""
     why = "the first start failed" if cold.exit_code else "the first start is not whole"
     notes = (*cold.notes, f"{why}: there was no second, and nothing is compared")
-    if not os.path.isdir(cold.run_dir):
+    if cold.moved:
         return replace(cold, notes=notes)
     shutil.copytree(cold.run_dir, program.folder, dirs_exist_ok=True)
     path = os.path.join(program.folder, RECEIPT_NAME) if cold.receipt_path is not None else None
@@ -399,5 +420,5 @@ def _compare_starts(
         )
     except Exception as error:
         return replace(warm, exit_code=code or EXIT_INTERNAL, notes=(describe_fault(error),))
-    latest = program.options.output is None
+    latest = program.options.output is None and not warm.moved
     return replace_receipt(replace(warm, exit_code=code), receipt, latest=latest)
