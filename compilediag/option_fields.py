@@ -100,16 +100,14 @@ def receipt_argument() -> Any:
 
 GONE: Mapping[str, str] = {
     "--ab": "hyperfine times two commands, `measure against-eager` what compiling gives",
-    "--rounds": "it was for --ab",
     "--bisect-numerics": "CD651 names the calls whose numbers differ",
     "--profile-on-signal": "use torch.profiler in the program",
     "--experiments": "--otlp and --prometheus-textfile report a run while it goes on",
     "--indexed": "every call reads the files",
-    "--html": "`trend --all` prints everything, `trend --json` has the figures",
     "--jobs": "one process reads all ranks",
     "--cluster": "one process reads all ranks",
 }
-"""Options that some command had, with what there is in their place."""
+"""Options that some command had and none has now, with what there is in their place."""
 
 
 def describe_gone(name: str) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import operator
 from collections import Counter
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -77,13 +77,17 @@ def check_results(
         why = calls.mismatch or "not every compiled call returned what can be compared"
         sentence = f"{why}; nothing printed or saved shows what calls computed: print it"
         return JudgedPoint(NAME, "undecided", sentence, details=notes), None
+    return JudgedPoint(NAME, "holds", _describe_equal(parts, notes), details=notes), None
+
+
+def _describe_equal(parts: Iterable[ResultComparison], notes: Iterable[str]) -> str:
+    """Describe how many calls, lines and values are equal, and what was left out."""
     nouns = ("compiled call", "printed line", "final value")
     pairs = zip(parts, nouns, strict=True)
     counts = [format_count(part.equal, noun) for part, noun in pairs if part.equal]
     apart = [note for note in notes if note.startswith("not compared")]
     more = [f"{apart[0]}{f' and {len(apart) - 1} more' * (len(apart) > 1)}"] if apart else []
-    sentence = "; ".join([f"equal: {', '.join(counts)}", *more])
-    return JudgedPoint(NAME, "holds", sentence, details=notes), None
+    return "; ".join([f"equal: {', '.join(counts)}", *more])
 
 
 def _choose_execution(
