@@ -7,7 +7,9 @@ torch.manual_seed(0)
 
 @torch.compile
 def forward(x):
-    return torch.softmax(x.sin() * 2.0, dim=-1).cumsum(0)
+    for width in (64, 32, 16, 8, 4):
+        x = torch.softmax(x.sin() * 2.0, dim=-1).cumsum(0)[:, :width]
+    return x
 
 
 with torch.no_grad():

@@ -18,7 +18,7 @@ class Block(nn.Module):
 
 
 class Deep(nn.Module):
-    def __init__(self, width=16, depth=40):
+    def __init__(self, width=16, depth=100):
         super().__init__()
         self.layers = nn.ModuleList(Block(width) for _ in range(depth))
 
