@@ -14,8 +14,6 @@ from typing import Any
 JOURNALS = Path(__file__).resolve().parents[1] / "data" / "journals"
 HOME = "/src/compilediag"
 """The repository's folder, as the recordings name it."""
-EXPORTS = ("export_only",)
-"""Scenarios with exports: torch's metrics have a row of each, and nothing that can run is left."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +42,9 @@ class Recording:
 
     @property
     def comparable_counts(self) -> dict[str, int] | None:
-        """torch's counts of what could run; None where it counted exports too, or nothing.
-
-        `logging.disable` silences the trace of torch 2.7: expected.toml has the counts then.
-        """
-        told = self.name not in EXPORTS and any(self.counted.values())
+        """torch's counts, but where it counts an export too, of which nothing is left to run, or
+        nothing: `logging.disable` silences the trace of torch 2.7."""
+        told = self.name != "export_only" and any(self.counted.values())
         return self.counted if told else None
 
     @property
