@@ -133,7 +133,7 @@ CD604 builds-without-cache info: kernels are built at every start because torch'
 CD611 cache-bypass: torch caches nothing of a graph, so every start compiles it again
 CD612 changing-cache-key: a compile cache gets a different key at every start
 CD613 cache-not-kept: the compile caches cannot be written, or are not kept
-CD614 half-cached: one compile cache had the result of an earlier start, the other did not
+CD614 half-cached: a compile cache has the entry of an earlier start, and its graphs are gone
 CD621 guard-cost: evaluating guards takes at least a twentieth of each step
 CD631 slower-than-eager: a compiled callable, or the steps, take longer than eager in steady state
 CD641 ranks-wait-for-compiles: ranks wait while others compile, up to a collective's timeout

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from compilediag.diagnosis.codes import Severity
 from compilediag.diagnosis.figures.compile_costs import classify_phase
 from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.rules.make_finding import format_more, make_finding, pick, shorten
@@ -239,32 +238,9 @@ def find_unwritten(timeline: Timeline) -> Iterable[Finding]:
     )
 
 
-_HALVES: Mapping[str, tuple[str, str, Severity | None]] = {
-    "dangling": (
-        "the cache entry of {whom} refers to graphs that are gone",
-        "keep the folders aotautograd and fxgraph of the cache together: empty both or neither",
-        None,
-    ),
-    "not_saved": (
-        "{whom} is traced at every start: its backward never runs, so it gets no cache entry",
-        "where it is called for values alone, call it under torch.no_grad(); else leave it",
-        "info",
-    ),
-    "traced_again": (
-        "{whom} was traced again, and the resulting graphs were in the cache",
-        (
-            "start once more: the entry is written now; where the next start misses it again, "
-            "`compilediag diff` of both runs shows what differs"
-        ),
-        "info",
-    ),
-}
-"""By kind: the title, what to do, and the severity where that is another one."""
-
-
 def find_half_hits(timeline: Timeline) -> Iterable[Finding]:
-    """CD614: one cache had what an earlier start made, the other had not."""
-    halves: dict[str, list[tuple[ProcessCaches, CacheLookedUp]]] = {kind: [] for kind in _HALVES}
+    """CD614: AOTAutograd's cache has an entry, and the graphs that it names are gone."""
+    dangling: list[tuple[ProcessCaches, CacheLookedUp]] = []
     for part in timeline.caches:
         # torch 2.7 does not record that AOTAutograd had an entry, but the look for its graph.
         gone = {
@@ -272,54 +248,28 @@ def find_half_hits(timeline: Timeline) -> Iterable[Finding]:
             for lookup in part.lookups
             if lookup.within == AOT_AUTOGRAD and lookup.outcome == MISS
         }
-        written = {(write.cache, write.epoch, write.compile_id) for write in part.writes or ()}
-        ended = timeline.processes[part.process].ended is not None
-        for lookup, graphs in _pair_misses(part):
-            if lookup.status == HIT or (lookup.epoch, lookup.compile_id) in gone:
-                halves["dangling"].append((part, lookup))
-            elif graphs and all(row.outcome == HIT for row in graphs) and part.writes is not None:
-                if (AOT_AUTOGRAD, lookup.epoch, lookup.compile_id) in written:
-                    halves["traced_again"].append((part, lookup))
-                # torch saves the entry of a graph that needs gradients when its backward compiles.
-                elif ended and all(i.forward for i in _list_compiles(timeline, [(part, lookup)])):
-                    halves["not_saved"].append((part, lookup))
-    for kind, pairs in halves.items():
-        if pairs:
-            title, fix, severity = _HALVES[kind]
-            compiles = _list_compiles(timeline, pairs)
-            yield make_finding(
-                timeline,
-                "CD614",
-                title.format(whom=_format_functions(compiles)),
-                fix,
-                location=_find_location(compiles),
-                severity=severity,
-                count=len(pairs),
-                steps=[event.step for event in compiles],
-                cost_s=_sum_phase_seconds(
-                    compiles, _COMPILED_AGAIN if kind == "dangling" else _TRACED_AGAIN
-                ),
-                evidence={"kind": kind, "compile_ids": _list_compile_ids(pairs)},
-            )
-
-
-def _pair_misses(part: ProcessCaches) -> Iterator[tuple[CacheLookedUp, list[CacheLookedUp]]]:
-    """Pair each miss of AOTAutograd's cache with the lookups of its graphs; none where this process
-    made one of them itself, which says nothing about an earlier start."""
-    made = {
-        lookup.key for lookup in part.lookups if lookup.outcome == MISS and lookup.cache == FX_GRAPH
-    }
-    graphs: dict[tuple[int, str], list[CacheLookedUp]] = {}
-    misses: dict[tuple[int, str], CacheLookedUp] = {}
-    for lookup in part.lookups:
-        compiled = (lookup.epoch, lookup.compile_id)
-        if lookup.cache == AOT_AUTOGRAD and lookup.outcome == MISS:
-            misses.setdefault(compiled, lookup)
-        elif lookup.cache == FX_GRAPH and not lookup.within:
-            graphs.setdefault(compiled, []).append(lookup)
-    for compiled, miss in misses.items():
-        own = graphs.get(compiled, [])
-        yield miss, ([] if any(lookup.key in made for lookup in own) else own)
+        missed: dict[tuple[int, str], CacheLookedUp] = {}
+        for lookup in part.lookups:
+            if lookup.cache == AOT_AUTOGRAD and lookup.outcome == MISS:
+                missed.setdefault((lookup.epoch, lookup.compile_id), lookup)
+        dangling += [
+            (part, lookup)
+            for compiled, lookup in missed.items()
+            if lookup.status == HIT or compiled in gone
+        ]
+    if dangling:
+        compiles = _list_compiles(timeline, dangling)
+        yield make_finding(
+            timeline,
+            "CD614",
+            f"the cache entry of {_format_functions(compiles)} refers to graphs that are gone",
+            "keep the folders aotautograd and fxgraph of the cache together: empty both or neither",
+            location=_find_location(compiles),
+            count=len(dangling),
+            steps=[event.step for event in compiles],
+            cost_s=_sum_phase_seconds(compiles, _COMPILED_AGAIN),
+            evidence={"kind": "dangling", "compile_ids": _list_compile_ids(dangling)},
+        )
 
 
 def _list_compiles(timeline: Timeline, lookups: Lookups) -> list[Compile]:

@@ -267,35 +267,6 @@ def test_advice_for_a_bypass_followed_literally(kind: str, folder: Path) -> None
     torch.testing.assert_close(right, wrong)
 
 
-def test_a_backward_that_never_runs() -> None:
-    """Its entry is never written: every start traces again. Under no_grad the second start hits."""
-    rows = torch.ones(4, 8, requires_grad=True)
-    compile_once(rows)
-    forget()
-    again = compile_once(rows)
-    assert [(item.rule, item.evidence["kind"]) for item in again.findings] == [
-        ("CD614", "not_saved")
-    ]
-    with torch.no_grad():
-        forget()
-        compile_once(rows)
-        forget()
-        hit = compile_once(rows)
-    assert answers(hit)["aot_autograd", "hit"] == 1
-    assert not hit.findings
-
-
-def test_the_entry_of_an_earlier_start_is_gone(folder: Path) -> None:
-    """The graph is found: a note, and the next start hits both."""
-    compile_once()
-    forget()
-    shutil.rmtree(folder / "aotautograd")
-    again = compile_once()
-    assert [(item.rule, item.severity) for item in again.findings] == [("CD614", "info")]
-    forget()
-    assert not compile_once().findings
-
-
 @pytest.mark.parametrize("code", ["CD611", "CD613", "CD614"])
 def test_code_of_the_page(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bad code gives the finding, the good code does not."""
