@@ -106,6 +106,8 @@ GONE: Mapping[str, str] = {
     "--indexed": "every call reads the files",
     "--jobs": "one process reads all ranks",
     "--cluster": "one process reads all ranks",
+    "--pushgateway": "--otlp: Prometheus accepts OTLP itself",
+    "--prometheus-listen": "--otlp: Prometheus accepts OTLP itself",
 }
 """Options that some command had and none has now, with what there is in their place."""
 

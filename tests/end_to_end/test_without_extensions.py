@@ -22,7 +22,7 @@ COMMANDS_OF = {
     "pipeline": (),
     "prices": (["run", "--prices", str(ROOT / "pyproject.toml"), "program.py"],),
     "repro": (["repro", "1", str(VIEWS / "findings.json")],),
-    "telemetry": (["run", "--prometheus-listen", "9464", "program.py"],),
+    "telemetry": (["run", "--prometheus-textfile", "x.prom", "program.py"],),
     "train_logs": (["analyze", str(VIEWS), "--patterns", str(ROOT / "pyproject.toml")],),
 }
 """What belongs to an extension: where it is missing, it is a usage error."""

@@ -1,4 +1,4 @@
-"""Real receivers on loopback for the tests of telemetry: OTLP over HTTP, and a push gateway."""
+"""A real receiver on loopback for the tests of telemetry: OTLP over HTTP."""
 
 from __future__ import annotations
 
@@ -11,21 +11,12 @@ from typing import Any
 
 
 @dataclass
-class Page:
-    """What was put to the push gateway."""
-
-    path: str
-    text: str
-
-
-@dataclass
 class Collector:
     """Takes what comes, as `mode` says: "take", "refuse" (400), "busy" (503), "hang"."""
 
     mode: str = "take"
     metrics: list[Any] = field(default_factory=list)
     """`ExportMetricsServiceRequest`s, as opentelemetry-proto reads them."""
-    pages: list[Page] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     asked: threading.Event = field(default_factory=threading.Event)
     """Somebody has come."""
@@ -38,8 +29,6 @@ class Collector:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 collector.serve(self)
-
-            do_PUT = do_POST
 
             def log_message(self, *arguments: object) -> None:
                 pass
@@ -84,9 +73,6 @@ class Collector:
         if request.headers.get("Content-Encoding") == "gzip":
             body = gzip.decompress(body)
         self.headers.append({key.lower(): value for key, value in request.headers.items()})
-        if request.command == "PUT":
-            self.pages.append(Page(request.path, body.decode("utf-8")))
-            return
         if request.path.endswith("/v1/metrics"):
             from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as service
 

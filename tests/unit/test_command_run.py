@@ -69,7 +69,6 @@ def test_every_key_of_the_table_is_an_option(tmp_path: Path) -> None:
         "quiet": False, "live": False, "json": False, "trace": True,
         "fail_on": "recompiles>0", "tlparse": True, "depyf": True,
         "prices": str(prices), "otlp": "http://localhost:4318", "prometheus_textfile": figures,
-        "pushgateway": "http://localhost:9091", "prometheus_listen": 9464,
         "telemetry_every": 20, "html": str(tmp_path / "page.html"),
         "record": True,
     }  # fmt: skip
@@ -83,8 +82,6 @@ def test_every_key_of_the_table_is_an_option(tmp_path: Path) -> None:
     assert prepared.telemetry == TelemetrySettings(
         otlp="http://localhost:4318",
         prometheus_textfile=figures,
-        pushgateway="http://localhost:9091",
-        prometheus_listen=("127.0.0.1", 9464),
         every_s=20.0,
     )
 

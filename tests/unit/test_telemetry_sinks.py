@@ -2,7 +2,6 @@
 
 import logging
 import threading
-import urllib.request
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -157,35 +156,6 @@ def test_a_textfile_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     assert "No such file" in str(stats.problem)
 
 
-def test_the_push_gateway_gets_a_page(collector: Collector) -> None:
-    """One group a lane and machine, so that runs do not take each other's place."""
-    pytest.importorskip("prometheus_client")
-    fed(TelemetrySettings(pushgateway=collector.url), [LAST])
-    page = collector.pages[-1]
-    assert page.path.startswith("/metrics/job/compilediag/instance/")
-    assert page.path.endswith("/lane/train")
-    assert samples(page.text)["compilediag_recompiles_total", ""] == 3
-
-
-def test_prometheus_scrapes_the_page() -> None:
-    """A scrape over HTTP gives the newest snapshot."""
-    pytest.importorskip("prometheus_client")
-    sink = exporter.make_sinks(
-        TelemetrySettings(prometheus_listen=("127.0.0.1", 0)), {}, configuration="train", run_id="x"
-    )[0]
-    sink.open()
-    try:
-        port = sink._server.server_port  # pyright: ignore[reportAttributeAccessIssue]
-        for snapshot in (SNAPSHOT, LAST):
-            sink.push(snapshot)
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
-                reported = samples(answer.read().decode("utf-8"))
-            assert reported["compilediag_run_active", "lane=train"] == snapshot.active
-        assert reported["compilediag_steps_total", "lane=train"] == 100
-    finally:
-        sink.close()
-
-
 # --- the worker --------------------------------------------------------------------------------
 
 
@@ -293,11 +263,9 @@ def test_a_hanging_receiver_costs_the_end_of_the_run_a_bounded_time(tmp_path: Pa
         ({"otlp": "http://"}, "otlp must be a URL"),
         ({"otlp": "http://h:x/"}, "otlp must be a URL"),
         ({"otlp": "http://me:secret@h"}, "otlp must hold no user and password"),
-        ({"pushgateway": "ftp://h"}, "pushgateway must be a URL"),
+        ({"otlp": "ftp://h"}, "otlp must be a URL"),
         ({"prometheus_textfile": "x.txt"}, "prometheus_textfile must end in .prom"),
         ({"prometheus_textfile": "no/such/x.prom"}, "the folder of no/such/x.prom does not exist"),
-        ({"prometheus_listen": "0"}, "prometheus_listen must be [HOST:]PORT"),
-        ({"prometheus_listen": "h:99999"}, "prometheus_listen must be [HOST:]PORT"),
         (
             {"otlp": "http://h", "telemetry_every": 5.0},
             "telemetry_every must be at least 15 seconds",
@@ -321,7 +289,7 @@ def test_a_missing_package_is_one_sentence_with_its_remedy(monkeypatch) -> None:
     monkeypatch.setattr("compilediag.extensions.telemetry.settings.find_spec", lambda name: None)
     for settings, extra in (
         ({"otlp": "http://h:1"}, "otel"),
-        ({"pushgateway": "http://h"}, "prometheus"),
+        ({"prometheus_textfile": "x.prom"}, "prometheus"),
     ):
         with pytest.raises(UsageError, match=rf"pip install 'compilediag\[{extra}\]'"):
             make_settings({}, **settings)
@@ -340,5 +308,3 @@ def test_standard_variables_switch_off_and_limit(monkeypatch) -> None:
     )
     assert find_endpoint({}) == "http://localhost:4318"
     assert make_settings({}) is None
-    found = make_settings({}, prometheus_listen="[::1]:9464")
-    assert found.prometheus_listen == ("::1", 9464)

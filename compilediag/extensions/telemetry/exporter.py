@@ -25,10 +25,8 @@ from compilediag.extensions.telemetry.settings import (
     strip_credentials,
 )
 from compilediag.extensions.telemetry.sinks import (
-    GatewaySink,
     OtlpSink,
     PushFailed,
-    ScrapeSink,
     Sink,
     TextfileSink,
 )
@@ -81,7 +79,6 @@ def make_sinks(
     `configuration` is the label "lane" wherever the runs of a machine share a page; `run_id` is
     for OpenTelemetry alone: as a label it would start new series with each run.
     """
-    host = socket.gethostname()
     sinks: list[Sink] = []
     if settings.otlp is not None:
         from_environment = settings.otlp == FROM_ENVIRONMENT
@@ -89,20 +86,13 @@ def make_sinks(
         resource = {
             "service.name": configuration,
             "service.instance.id": run_id,
-            "host.name": host,
+            "host.name": socket.gethostname(),
             "compilediag.lane": configuration,
         }
         url = None if from_environment else settings.otlp
         sinks.append(OtlpSink(url, f"the OTLP collector at {where}", resource))
     if settings.prometheus_textfile is not None:
         sinks.append(TextfileSink(settings.prometheus_textfile, {"lane": configuration}))
-    if settings.pushgateway is not None:
-        where = strip_credentials(settings.pushgateway)
-        grouping = {"lane": configuration, "instance": host}
-        gateway = f"the push gateway at {where}"
-        sinks.append(GatewaySink(settings.pushgateway, gateway, grouping))
-    if settings.prometheus_listen is not None:
-        sinks.append(ScrapeSink(*settings.prometheus_listen, {"lane": configuration}))
     return sinks
 
 

@@ -27,8 +27,6 @@ class TelemetrySettings:
     otlp: str | None = None
     """Base URL of a collector, or `FROM_ENVIRONMENT`."""
     prometheus_textfile: str | None = None
-    pushgateway: str | None = None
-    prometheus_listen: tuple[str, int] | None = None
     every_s: float = EVERY_S
 
 
@@ -37,8 +35,6 @@ def make_settings(
     *,
     otlp: str | None = None,
     prometheus_textfile: str | None = None,
-    pushgateway: str | None = None,
-    prometheus_listen: str | None = None,
     telemetry_every: float | None = None,
 ) -> TelemetrySettings | None:
     """Make the telemetry that the options of a run request; None where they request none.
@@ -67,16 +63,13 @@ def make_settings(
     telemetry = TelemetrySettings(
         otlp=_check_otlp(otlp, variables),
         prometheus_textfile=prometheus_textfile,
-        pushgateway=_check_url("pushgateway", pushgateway),
-        prometheus_listen=_parse_address(prometheus_listen),
         every_s=float(telemetry_every or EVERY_S),
     )
-    exported = telemetry.otlp or prometheus_textfile or pushgateway or prometheus_listen
-    if not exported:
+    if not (telemetry.otlp or prometheus_textfile):
         return None
     if telemetry.otlp is not None:
         _require("opentelemetry.exporter.otlp.proto.http", "OTLP", "otel")
-    if telemetry.prometheus_textfile or telemetry.pushgateway or telemetry.prometheus_listen:
+    if telemetry.prometheus_textfile is not None:
         _require("prometheus_client", "Prometheus", "prometheus")
     return telemetry
 
@@ -93,7 +86,7 @@ def _require(module: str, what: str, extra: str) -> None:
 
 def _check_otlp(value: str | None, variables: Mapping[str, str]) -> str | None:
     if value != FROM_ENVIRONMENT:
-        return _check_url("otlp", value)
+        return _check_url(value)
     if variables.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return None
     protocol = variables.get(_PROTOCOL, "http/protobuf").strip() or "http/protobuf"
@@ -118,7 +111,7 @@ def strip_credentials(url: str) -> str:
     return f"{parts.scheme}://{host}{parts.path}" if parts.scheme else host + parts.path
 
 
-def _check_url(option: str, value: str | None) -> str | None:
+def _check_url(value: str | None) -> str | None:
     if value is None:
         return None
     try:
@@ -127,20 +120,10 @@ def _check_url(option: str, value: str | None) -> str | None:
     except ValueError:
         parts, usable = None, False
     if parts is None or not usable:
-        raise UsageError(f"{option} must be a URL such as http://localhost:4318, not {value!r}")
+        raise UsageError(f"otlp must be a URL such as http://localhost:4318, not {value!r}")
     if "@" in parts.netloc:
         raise UsageError(
-            f"{option} must hold no user and password, which other users of the machine can read: "
+            "otlp must hold no user and password, which other users of the machine can read: "
             "give OTLP its credentials in OTEL_EXPORTER_OTLP_HEADERS"
         )
     return value
-
-
-def _parse_address(value: str | None) -> tuple[str, int] | None:
-    """Parse [HOST:]PORT; the host is this machine alone unless it is named."""
-    if value is None:
-        return None
-    host, _, port = str(value).rpartition(":")
-    if not (port.isascii() and port.isdecimal() and 0 < int(port) < 65536):
-        raise UsageError(f"prometheus_listen must be [HOST:]PORT such as 9464, not {value!r}")
-    return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)

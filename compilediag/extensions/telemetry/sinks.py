@@ -3,7 +3,7 @@
 Of OpenTelemetry's SDK the exporter is used (OTLP over HTTP), not its background reader: that waits
 at exit without limit for a receiver. It reads the standard variables itself: endpoints, headers,
 certificates, compression, timeout, resource. Prometheus gets a text file, which is for the textfile
-collector of the node exporter and is replaced as a whole, a push gateway, or a page of ours.
+collector of the node exporter and is replaced as a whole; newer ones take OTLP themselves.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ from compilediag.extensions.telemetry.metrics import (
 
 SCOPE = "compilediag"
 _LOGGER = "opentelemetry"
-JOB = "compilediag"
-PUSH_TIMEOUT_S = 10.0
 
 
 class PushFailed(Exception):
@@ -137,11 +135,15 @@ class _LastWarning(logging.Handler):
         return message or "the receiver did not take it"
 
 
-class _PrometheusSink(Sink):
-    """A registry that holds the newest snapshot; every sample carries `labels`."""
+class TextfileSink(Sink):
+    """A file that the node exporter reads; its name ends in `.prom`. A registry of Prometheus's
+    client holds the newest snapshot; every sample carries `labels`."""
 
-    def __init__(self, where: str, labels: Mapping[str, str]) -> None:
-        self.where = where
+    name = "textfile"
+
+    def __init__(self, path: str, labels: Mapping[str, str]) -> None:
+        self.where = f"the file {path}"
+        self._path = path
         self._labels = dict(labels)
         self._snapshot: MetricsSnapshot | None = None
         self._client: Any = None
@@ -153,7 +155,9 @@ class _PrometheusSink(Sink):
         self._registry.register(self)
 
     def push(self, snapshot: MetricsSnapshot) -> None:
+        """Replace the file atomically: a reader gets one whole page or another."""
         self._snapshot = snapshot
+        self._client.write_to_textfile(self._path, self._registry)
 
     def collect(self) -> Iterator[Any]:
         """Collect the metrics; called by the registry, in the thread of whoever reads it."""
@@ -170,56 +174,3 @@ class _PrometheusSink(Sink):
                 family.add_metric([*self._labels.values(), *point.labels.values()], point.value)
             if own_points:
                 yield family
-
-
-class TextfileSink(_PrometheusSink):
-    """A file that the node exporter reads; its name ends in `.prom`."""
-
-    name = "textfile"
-
-    def __init__(self, path: str, labels: Mapping[str, str]) -> None:
-        super().__init__(f"the file {path}", labels)
-        self._path = path
-
-    def push(self, snapshot: MetricsSnapshot) -> None:
-        """Replace the file atomically: a reader gets one whole page or another."""
-        super().push(snapshot)
-        self._client.write_to_textfile(self._path, self._registry)
-
-
-class GatewaySink(_PrometheusSink):
-    """A push gateway, which keeps the last page of a group until somebody deletes it."""
-
-    name = "pushgateway"
-
-    def __init__(self, url: str, where: str, grouping: Mapping[str, str]) -> None:
-        super().__init__(where, {})
-        self._url = url
-        self._grouping = dict(grouping)
-
-    def push(self, snapshot: MetricsSnapshot) -> None:
-        super().push(snapshot)
-        grouping = dict(self._grouping)
-        self._client.push_to_gateway(self._url, JOB, self._registry, grouping, PUSH_TIMEOUT_S)
-
-
-class ScrapeSink(_PrometheusSink):
-    """A page of our own that Prometheus scrapes; it shows the newest snapshot."""
-
-    name = "scrape"
-
-    def __init__(self, host: str, port: int, labels: Mapping[str, str]) -> None:
-        super().__init__(f"whoever scrapes {host}:{port}", labels)
-        self._host, self._port = host, port
-        self._server: Any = None
-
-    def open(self) -> None:
-        super().open()
-        started = self._client.start_http_server(self._port, self._host, self._registry)
-        self._server = started[0]
-
-    def close(self) -> None:
-        """Close the page with the run: Prometheus then reports `up` as 0."""
-        if self._server is not None:
-            self._server.shutdown()
-            self._server.server_close()

@@ -244,12 +244,6 @@ class RunOptions(TrialOptions):
     prometheus_textfile: str | None = _run_option(
         "--prometheus-textfile FILE", "Report to Prometheus through a file, X.prom.", toml=str
     )
-    pushgateway: str | None = _run_option(
-        "--pushgateway URL", "Report to Prometheus through its push gateway.", toml=str
-    )
-    prometheus_listen: str | int | None = _run_option(
-        "--prometheus-listen [HOST:]PORT", "Serve a page for Prometheus to scrape.", toml=(str, int)
-    )
     telemetry_every: float | None = _run_option(
         "--telemetry-every S",
         "Seconds between pushes; default and minimum: 15.",
