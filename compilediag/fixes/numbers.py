@@ -102,7 +102,6 @@ def _make_difference(call: CallVaried, text: str) -> NumberDifference:
         function=call.function,
         call=call.number,
         step=call.step,
-        path="",
         dtype=dtypes or "no number",
         text=text,
     )

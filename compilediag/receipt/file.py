@@ -144,7 +144,9 @@ def _decode_json(content: bytes, name: str) -> Any:
 def _describe_unreadable(error: json.JSONDecodeError, file: str) -> str:
     if not error.doc.strip():
         reason = "it is empty"
-    elif error.msg.startswith("Unterminated string") or not error.doc[error.pos :].strip():
+    elif error.msg.startswith("Unterminated string") or any(
+        word.startswith(error.doc[error.pos :].strip()) for word in ("true", "false", "null", "-")
+    ):
         reason = f"it ends in the middle, in line {error.doc.count(chr(10)) + 1}"
     else:
         reason = str(error)

@@ -23,7 +23,7 @@ MAX_TEXT = 8 * 1024  #: Longest text of any field, in characters.
 ABOUT_CODE = frozenset(
     (
         *("against_eager", "caches", "cold_and_warm", "compile", "findings", "invocations"),
-        *("precompiled", "ranks", "shapes", "syncs", "timings"),
+        *("ranks", "shapes", "syncs", "timings"),
     )
 )
 """Sections of a receipt that name code: it is the same wherever a checkout lies. The other sections

@@ -117,5 +117,4 @@ def test_what_was_not_measured_is_null() -> None:
     assert receipt.compile.guards is None
     receipt = built(events(guards(None)))
     assert receipt.compile.guards.us_per_step is None
-    assert receipt.compile.guards.calls[0].before_graph_us is None
     assert receipt.compile.guards.frames[0].eval_us is None

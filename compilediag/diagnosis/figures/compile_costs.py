@@ -194,7 +194,6 @@ def compute_guard_cost(timeline: Timeline) -> tuple[GuardsSection, GuardsEvaluat
             WarmRuns(
                 callable=f"{at.function} ({at.file}:{at.line})",
                 calls=warm_calls.calls,
-                before_graph_us=None,
             )
             for warm_calls in warm
             for at in (warm_calls.function,)

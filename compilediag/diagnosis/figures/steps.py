@@ -230,7 +230,6 @@ def _build_phases(timeline: Timeline, every: Sequence[Step], process: int) -> Ph
         rest=max(0.0, sum(step.wall_s for step in steps) - known),
         compile_s=compile_s,
         steps=len(steps) if len(steps) < len(every) else None,
-        partial={},
     )
 
 

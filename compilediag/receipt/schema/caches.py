@@ -83,11 +83,3 @@ class CacheSection(Record, frozen=True, kw_only=True):
     lookups: tuple[CacheLookupRecord, ...] = ()
     lookups_left_out: int = 0  #: Lookups that are counted and not listed.
     folder: CachePlace | None = None  #: Where inductor's caches lie; null where that was not seen.
-
-
-class PrecompiledRecord(Record, frozen=True, kw_only=True):
-    """One function, over all processes."""
-
-    function: str  #: The function and its first line, "f at model.py:3".
-    entries: int  #: Compiled variants of it that were loaded, in all processes.
-    called: bool  #: Whether its compiled code was seen to run.

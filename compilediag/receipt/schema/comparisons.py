@@ -7,7 +7,6 @@ import msgspec
 from compilediag.receipt.schema.compiles import Place
 from compilediag.receipt.schema.record import EMPTY, Record
 
-NumbersLayer = Literal["backend", "decompositions", "aot_autograd", "dynamo"]
 """`backend`: graph passes and code generation of inductor, or a backend of the program's own.
 `decompositions`: the operators that inductor has taken apart before. `aot_autograd`:
 functionalization and partition. `dynamo`: what is captured is another program already."""
@@ -20,32 +19,11 @@ class NumberDifference(Record, frozen=True, kw_only=True):
     function: Place  #: What is compiled.
     call: int  #: Which call of it, 0 for the first.
     step: int  #: The step in progress.
-    #: Which value, of earlier versions; empty for all that the call left.
-    path: str
     dtype: str  #: Its types, as eager has them.
     text: str  #: The difference: eager → compiled, or the size of it.
     #: Greatest difference between two numbers that were looked at; null where they are not numbers.
     largest: float | None = None
-    #: Root mean square of eager's own rounding, against float64, of earlier versions; null where
-    #: there is no float64.
-    eager_error: float | None = None
-    compiled_error: float | None = None  #: The same of compiled.
     calls: int = 0  #: Compared calls of it that differ.
-
-
-class NarrowedRecord(Record, frozen=True, kw_only=True):
-    """Frame and layer of the first difference."""
-
-    #: backend (graph passes and code generation), decompositions, aot_autograd, dynamo; null where
-    #: it was not found.
-    layer: NumbersLayer | None
-    #: Ids of the frames that have to be compiled otherwise; empty where that is not known.
-    frames: tuple[str, ...] = ()
-    #: Value of TORCH_COMPILE_OVERRIDE_BACKENDS with which the difference vanished; null where none
-    #: did.
-    override: str | None = None
-    runs: int = 0  #: Runs that looked for it.
-    problem: str | None = None  #: Why it is not known better; null otherwise.
 
 
 class NumbersSection(Record, frozen=True, kw_only=True):
@@ -63,9 +41,6 @@ class NumbersSection(Record, frozen=True, kw_only=True):
     undetermined: int = 0
     #: The first call of each callable that differs, in the order in which they came; at most 20.
     differences: tuple[NumberDifference, ...] = ()
-    #: Where the first difference comes from, of earlier versions; null where that was not looked
-    #: for.
-    narrowed: NarrowedRecord | None = None
     notes: tuple[str, ...] = ()  #: What limits the comparison.
 
 

@@ -31,9 +31,6 @@ class WarmRuns(Record, frozen=True, kw_only=True):
 
     callable: str  #: Its name and place.
     calls: int  #: Calls that were looked at.
-    #: Median microseconds from the call to its first graph; null where other code of the program
-    #: runs before it.
-    before_graph_us: float | None
 
 
 class GuardsSection(Record, frozen=True, kw_only=True):
@@ -49,32 +46,6 @@ class GuardsSection(Record, frozen=True, kw_only=True):
     frames: tuple[FrameGuards, ...] = ()
     #: Calls in which nothing compiled, by compiled callable: the first so many.
     calls: tuple[WarmRuns, ...] = ()
-
-
-class CompileGrowth(Record, frozen=True, kw_only=True):
-    """Host memory around one compile."""
-
-    compile_id: str  #: Its compile id.
-    epoch: int  #: Its epoch.
-    process: int  #: Its process.
-    forward: bool  #: False: a backward, which bears its forward's id.
-    #: Resident bytes after it beyond those before it; negative where the process shrank.
-    grown_bytes: int
-    #: The most resident bytes while it ran; null where the process had held more before.
-    peak_bytes: int | None
-
-
-class CompileMemorySection(Record, frozen=True, kw_only=True):
-    """Host memory around the compiles of the lead process."""
-
-    compiles: int  #: Compiles around which it was read.
-    #: Resident bytes after each compile beyond those before it, added up: what the process holds
-    #: more.
-    grown_bytes: int
-    #: The most resident bytes while one of them ran; null where none raised what the process had
-    #: held before.
-    peak_bytes: int | None
-    events: tuple[CompileGrowth, ...] = ()  #: Each compile, those that grew the process most first.
 
 
 class VariantCounts(Record, frozen=True, kw_only=True):
@@ -392,8 +363,6 @@ class CompileSection(Counts, frozen=True, kw_only=True):
     seconds: CompileSeconds | None = None
     #: What guards cost in the process whose steps are shown; null where none were looked at.
     guards: GuardsSection | None = None
-    #: Host memory around the compiles of that process; null where it was not read.
-    memory: CompileMemorySection | None = None
     #: Recompiles by the family of their primary cause.
     recompiles_by_family: dict[str, int] = EMPTY
     #: Recompiles that make a variant of a few: compiled once, seen to serve a later call, and

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from compilediag.receipt.schema.caches import CacheSection, PrecompiledRecord
+from compilediag.receipt.schema.caches import CacheSection
 from compilediag.receipt.schema.cadence import CadenceSection
 from compilediag.receipt.schema.comparisons import (
     AgainstEagerSection,
@@ -33,7 +33,6 @@ from compilediag.receipt.schema.tracked import (
     AblationRecord,
     CostSection,
     PipelineSection,
-    Profile,
     TrackedRecord,
 )
 
@@ -118,8 +117,6 @@ class Receipt(Record, frozen=True, kw_only=True):
     #: Whether compiling pays: the program compiled and eager, in runs that took turns (`measure
     #: against-eager`); null where that was not run.
     against_eager: AgainstEagerSection | None = None
-    #: Functions that were loaded with code which another process compiled.
-    precompiled: tuple[PrecompiledRecord, ...] = ()
     #: What this start still compiles after another one with the same caches, which were empty
     #: before (`measure cold-and-warm`); null where that was not run.
     cold_and_warm: ColdAndWarmSection | None = None
@@ -135,8 +132,6 @@ class Receipt(Record, frozen=True, kw_only=True):
     shapes: ShapesSection | None = None
     #: Capacities of a producer-consumer loop and its bottleneck; null when there is none.
     pipeline: PipelineSection | None = None
-    #: Windows of torch.profiler that a signal requested; their steps are slower than the others.
-    profiles: tuple[Profile, ...] = ()
     #: The ranks of a run compared; null where there are fewer than two.
     ranks: RanksSection | None = None
     #: Runs that the program tracked itself with `tracker()`, in the order in which they began; at

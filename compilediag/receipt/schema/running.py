@@ -1,7 +1,5 @@
 """The course of a run: steps, time, memory, waiting for devices, CUDA graphs, our own cost."""
 
-from typing import Any
-
 from compilediag.receipt.schema.record import EMPTY, Record
 
 
@@ -70,21 +68,6 @@ class Phases(ByPhase, frozen=True, kw_only=True):
     #: Steps that these seconds are of, where they are not of all: of most brief steps only the ends
     #: are noted.
     steps: int | None = None
-    #: Phases that were measured in part, each with what is missing.
-    partial: dict[str, str] = EMPTY
-
-
-class DeviceTiming(Record, frozen=True, kw_only=True):
-    """The way device time was read; `extra_syncs` is always 0 by default."""
-
-    method: str | None = None  #: Method: cuda_events; null when device time was not read.
-    extra_syncs: int = 0  #: Synchronisations that measuring added: always 0 by default.
-    #: Steps whose device time is known: those that the device had finished when they were read.
-    steps: int | None = None
-    #: Their device seconds, from the end of one step on the stream to the end of the next.
-    step_s: float | None = None
-    forward_s: float | None = None  #: Device seconds of their forward.
-    backward_s: float | None = None  #: Device seconds of their backward.
 
 
 class Spike(Record, frozen=True, kw_only=True):
@@ -122,7 +105,6 @@ class StepsSection(Record, frozen=True, kw_only=True):
     #: Counts by duration; sketches of several ranks or runs add up.
     sketch: SketchRecord | None = None
     phases: Phases = Phases()  #: Seconds by phase, summed over the steps.
-    device_timing: DeviceTiming = DeviceTiming()  #: How device time was read.
     #: Steps after warm-up that took more than twice the median; the longest 64.
     spikes: tuple[Spike, ...] = ()
     #: Steps that the times are of, where they are not of all: a trainer may print the time of one
@@ -198,9 +180,6 @@ class Overhead(Record, frozen=True, kw_only=True):
     collector_s: float | None = None
     bytes_written: int | None = None  #: Bytes of journals and logs that measuring wrote.
     records_dropped: int | None = None  #: Records that could not be written, in all processes.
-    #: Step time with and without measuring, where it was compared.
-    step_time_ratio: float | None = None
-    ci95: Any = None  #: 95 % interval of that ratio.
 
 
 class GrowingBucket(Record, frozen=True, kw_only=True):

@@ -101,16 +101,6 @@ class PipelineSection(Record, frozen=True, kw_only=True):
     loops: tuple[PipelineRecord, ...] = ()
 
 
-class Profile(Record, frozen=True, kw_only=True):
-    """One window; its trace is linked, never inlined."""
-
-    first_step: int  #: First step of the window.
-    last_step: int  #: Last step.
-    #: The trace, relative to the receipt; also among the artifacts; null when there is none.
-    uri: str | None = None
-    problem: str | None = None  #: Why there is none.
-
-
 class CostSection(Record, frozen=True, kw_only=True):
     """The cost of the run, by the price table of the user."""
 
