@@ -9,6 +9,7 @@ import glob
 import json
 import math
 import os
+import re
 import time
 from pathlib import Path
 from typing import Any, cast
@@ -141,12 +142,14 @@ def _decode_json(content: bytes, name: str) -> Any:
     return cast(Any, value)
 
 
+_HALF_A_WORD = re.compile(r"\s*[\w.+-]*\s*\Z")
+"""What may be left of a document where it was cut."""
+
+
 def _describe_unreadable(error: json.JSONDecodeError, file: str) -> str:
     if not error.doc.strip():
         reason = "it is empty"
-    elif error.msg.startswith("Unterminated string") or any(
-        word.startswith(error.doc[error.pos :].strip()) for word in ("true", "false", "null", "-")
-    ):
+    elif error.msg.startswith("Unterminated string") or _HALF_A_WORD.match(error.doc, error.pos):
         reason = f"it ends in the middle, in line {error.doc.count(chr(10)) + 1}"
     else:
         reason = str(error)
