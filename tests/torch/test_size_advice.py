@@ -10,6 +10,7 @@ import torch
 from torch._dynamo import utils
 
 import compilediag
+from compilediag.views.lookups import list_history
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
@@ -188,3 +189,26 @@ def test_a_constant_of_a_branch() -> None:
     for size in (4, 5, 6, 7, 8):
         torch.testing.assert_close(call(torch.ones(size)), seven_apart(torch.ones(size)))
     assert recompiles() == 0
+
+
+def test_two_functions_of_one_name_are_two_findings() -> None:
+    """As `forward` of two classes in one file: each has its own line, values and compiles."""
+
+    class Halved(torch.nn.Module):
+        def forward(self, x):
+            return x * 0.5
+
+    class Doubled(torch.nn.Module):
+        def forward(self, x):
+            return x * 2
+
+    with compilediag.watch() as seen:
+        for step, sizes in ((compiled(Halved()), (4, 5)), (compiled(Doubled()), (7, 9))):
+            for size in sizes:
+                step(torch.ones(size, 3))
+    first, second = (found for found in seen.findings if found.rule == "CD105")
+    assert [list_history(found, seen.receipt) for found in (first, second)] == [
+        ["[4, 3]", "[5, 3]"],
+        ["[7, 3]", "[9, 3]"],
+    ]
+    assert first.location.line < second.location.line
