@@ -40,6 +40,8 @@ class CauseId(NamedTuple):
     kind: str | None
     planned: bool
     """Sizes that a warm-up compiled for: intended, and no fault."""
+    begins: int = 0
+    """The first line of the function, of several of one name, as far as they were compiled."""
 
 
 def select_writers(writers: tuple[Location, ...], *, traced: bool) -> tuple[Location, ...]:

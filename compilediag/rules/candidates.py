@@ -370,7 +370,7 @@ _RISK = "holds for every compiled function with a variable of this name"
 
 
 def add_candidates(
-    findings: Iterable[Finding], timeline: Timeline, causes: RunCauses
+    findings: Sequence[Finding], timeline: Timeline, causes: RunCauses
 ) -> Iterator[Finding]:
     """Add to each finding the settings that remove it in the run's version of torch."""
     seen = {process.torch.torch for process in timeline.processes if process.torch is not None}
@@ -381,7 +381,7 @@ def add_candidates(
             yield finding
             continue
         if finding.rule.startswith(breaks.BREAKS):  # a recompile behind one goes with it
-            yield breaks.add_capture_recipe(finding)
+            yield breaks.add_capture_recipe(finding, findings)
             continue
         about = [cause_id for cause_id in finding.about if isinstance(cause_id, CauseId)]
         own = [groups[cause_id] for cause_id in about if cause_id in groups]

@@ -45,7 +45,9 @@ def list_served(
     receipt: Receipt, options: RenderOptions, only: Container[FrameName] | None = None
 ) -> list[str]:
     """List a sentence for each frame, or for those given, of which it is known what it serves."""
-    eager = {detail.frame for detail in receipt.compile.frames_detail if detail.ran_eager}
+    details = receipt.compile.frames_detail
+    full = (its.frame for its in details if its.headroom.variants == its.headroom.limit)
+    eager = {*full, *(its.frame for its in details if its.ran_eager)}
     frames: dict[FrameName, list[str]] = {}
     for sizes in receipt.compile.accepted_sizes:
         if only is None or sizes.frame in only:
@@ -55,7 +57,7 @@ def list_served(
     apart = {row.frame for row in receipt.compile.varied if row.rule not in SIZES}
     return [
         name
-        + (", called as it was last," if frame in apart else "")
+        + (", called as when it compiled last," if frame in apart else "")
         + f" serves {'; '.join(dict.fromkeys(frames[frame]))}"
         for frame, name in name_frames(frames, options, 30).items()
     ]

@@ -64,19 +64,21 @@ def list_changes(finding: FindingRecord) -> list[tuple[str, str]]:
 
 
 def list_history(finding: FindingRecord, receipt: Receipt) -> list[str]:
-    """List what the variable was in the graphs of its frame, in order, else what the guards of
-    single recompiles say; empty for a condition on sizes."""
+    """List what the variable was in the graphs of the frame that it made compile first, in order,
+    else what the guards of single recompiles say; empty for a condition on sizes."""
     register = REGISTER.get(finding.rule)
     if finding.variable is None or register is None or register.changed == "condition":
         return []
     names = (finding.variable, mask_indices(finding.variable))
     kind = GuardEvidence.parse(finding.evidence).kind
+    first = [(event.process, event.frame) for event in list_compiles(finding, receipt)[:1]]
     rows = [row for row in receipt.compile.varied if row.variable in names]
+    rows = [row for row in rows if [(row.process, row.frame)] == first or not first]
     rows.sort(key=lambda row: (row.rule != finding.rule, row.kind != kind))
     values = [graph.value for graph in rows[0].values] if rows else []
     if len(values) < 2:
-        first = find_change(finding, receipt)
-        changes = list_changes(finding) or ([first] if first else [])
+        change = find_change(finding, receipt)
+        changes = list_changes(finding) or ([change] if change else [])
         values = [value for change in changes for value in change]
     distinct = [value for n, value in enumerate(values) if not n or value != values[n - 1]]
     return distinct if len(distinct) > 1 else []

@@ -100,6 +100,28 @@ class Net(torch.nn.Module):
         return self.drop(self.conv(x)).mean()
 
 
+@pytest.mark.parametrize("dynamic", [False, None])
+def test_slices_are_varied_with_the_others(dynamic: bool | None) -> None:
+    """Rays that are columns of a batch: a call with as many points alone is none that is made."""
+
+    def run(points: torch.Tensor, rays: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        return points.sum(1, keepdim=True) + rays * scale
+
+    def make(rows: int) -> tuple[torch.Tensor, ...]:
+        return torch.ones(rows, 2), torch.ones(rows, 8)[:, 3:6], torch.ones(3).expand(rows, 3)
+
+    compiled = torch.compile(run, backend="eager", dynamic=dynamic)
+    groups = _watch(compiled, *map(make, (40, 48, 10)))
+    if dynamic is None:  # its guards on where a slice begins say nothing of other sizes
+        assert not groups
+        return
+    (group,) = groups
+    assert {*group.dimensions} == {"points.shape[0]", "rays.shape[0]", "scale.shape[0]"}
+    for size in (2, 10, 39, 40, 48, 50):
+        claim = any(first <= size <= last for first, last in group.spans)
+        assert _is_served(compiled, *make(size)) == claim, (group, size)
+
+
 def test_a_tensor_that_some_calls_lack_is_varied_with_the_others() -> None:
     """An action that is only given in training (PPO): its batch is that of the observations, and a
     call with another batch in one of them alone is none that the program makes."""
@@ -162,7 +184,9 @@ def test_of_another_mode_nothing_is_said() -> None:
                 compiled(torch.ones(size))
     (asked,) = seen.receipt.compile.accepted_sizes
     assert asked.spans == ((6, 6), (8, 8))
-    assert list_served(seen.receipt, PLAIN)[0].startswith("run, called as it was last, serves ")
+    assert list_served(seen.receipt, PLAIN)[0].startswith(
+        "run, called as when it compiled last, serves "
+    )
     assert [size for size in range(1, 12) if _is_served(compiled, torch.ones(size))] == [6, 8]
 
 

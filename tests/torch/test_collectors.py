@@ -16,6 +16,7 @@ from foreign_library import installed
 from torch._inductor import cudagraph_utils
 from torch.nn.modules import container
 
+from compilediag.rules.limits import find_armed_guards
 from compilediag.timeline.timeline import fold
 from compilediag_harness import attach
 from compilediag_harness.base.session import Session
@@ -313,6 +314,32 @@ def test_an_argument_of_the_next_call_is_no_hazard():
     assert checks, module
     assert [guard.source for event in checks for guard in event.guards] == []
     assert checks[-1].unevaluated > 2
+
+
+@pytest.mark.parametrize("two", [True, False])
+def test_what_another_entry_may_serve_is_not_armed(two):
+    """Entries of another instance of a module, or of a value that comes back, are there still."""
+
+    class Scale(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.causal = True
+
+        def forward(self, x):
+            return x + 1 if self.causal else x - 1
+
+    modules = [Scale(), Scale()]
+    with observed() as seen:
+        steps.step()
+        compiled(modules[0])(torch.ones(2))
+        modules[two].causal = False
+        compiled(modules[two])(torch.ones(2))
+        modules[0].causal = True
+        if two:
+            compiled(modules[0])(torch.ones(2))
+        steps.step()
+    timeline = fold([seen])
+    assert (len(timeline.recompiles), list(find_armed_guards(timeline))) == (1, [])
 
 
 def test_a_dead_cache_entry_does_not_disarm_a_hazard(monkeypatch):

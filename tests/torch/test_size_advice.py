@@ -10,6 +10,7 @@ import torch
 from torch._dynamo import utils
 
 import compilediag
+from compilediag.views.lookups import list_history
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
@@ -188,3 +189,45 @@ def test_a_constant_of_a_branch() -> None:
     for size in (4, 5, 6, 7, 8):
         torch.testing.assert_close(call(torch.ones(size)), seven_apart(torch.ones(size)))
     assert recompiles() == 0
+
+
+def test_two_functions_of_one_name_are_two_findings() -> None:
+    """As `forward` of two classes in one file: each has its own line, values and compiles."""
+
+    class Halved(torch.nn.Module):
+        def forward(self, x):
+            return x * 0.5
+
+    class Doubled(torch.nn.Module):
+        def forward(self, x):
+            return x * 2
+
+    with compilediag.watch() as seen:
+        for step, sizes in ((compiled(Halved()), (4, 5)), (compiled(Doubled()), (7, 9))):
+            for size in sizes:
+                step(torch.ones(size, 3))
+    sizes = (found for found in seen.findings if found.rule == "CD105")
+    first, second = sorted(sizes, key=lambda found: found.location.line)
+    assert [list_history(found, seen.receipt) for found in (first, second)] == [
+        ["[4, 3]", "[5, 3]"],
+        ["[7, 3]", "[9, 3]"],
+    ]
+
+
+def test_a_number_made_of_two_sizes() -> None:
+    """As many chunks as rays and samples make: a graph for each product, not for two sides."""
+
+    def chunked(x: Any) -> Any:
+        flat = x.reshape(-1, 2)
+        return torch.cat([flat[at : at + 4] * 2 for at in range(0, flat.shape[0], 4)])
+
+    step = compiled(chunked)
+    with compilediag.watch() as seen:
+        for sizes in ((4, 3), (5, 6), (6, 7), (7, 9)):
+            step(torch.ones(*sizes, 2))
+    (found,) = (found for found in seen.findings if found.rule == "CD118")
+    assert found.title == "size that the graph needs, or excludes"
+    assert found.fix.summary.startswith(
+        "torch makes a graph for each size of `x.size()[1]*x.size()[0]`, because test_size_advice"
+    )
+    assert "loops over it" in found.fix.summary

@@ -9,7 +9,14 @@ import pytest
 
 from compilediag.certify.calls import CallComparison, compare_calls
 from compilediag.timeline.timeline import Process
-from compilediag_harness.wire import CALL_FORMAT, NOT_COMPARED, CallsRecorded, Location
+from compilediag_harness.redaction.in_process import redact_text
+from compilediag_harness.wire import (
+    CALL_FORMAT,
+    NOT_COMPARED,
+    CallsRecorded,
+    Location,
+    encode_calls,
+)
 from tests.support.certified_states import FILE, calls, digest, state
 from tests.support.timelines import WHERE, process
 
@@ -81,6 +88,15 @@ def test_calls_that_correspond(
     before: list[CallsRecorded], after: list[CallsRecorded], corresponds: bool
 ) -> None:
     assert (compare(before, after).mismatch is None) == corresponds
+
+
+def test_calls_are_read_as_they_were_written() -> None:
+    """Their bytes may spell what looks like a token, which is replaced in a journal."""
+    token = b"eyJhbGciOiJIUzI1NiJ9eyJzdWIiOiIxMjM0NTY3ODkwIn0AKIAIOSFODNN7EXAMPLE"
+    for at in range(4):
+        rows = base64.b64decode(b"A" * at + token + b"A" * (-(at + len(token)) % 4))
+        content = encode_calls(rows)
+        assert base64.b64decode(redact_text(content)) == rows
 
 
 WIDE, NARROW = "(float64[])", "(float32[])"

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias
 
@@ -92,6 +92,9 @@ def find_run_causes(timeline: Timeline) -> RunCauses:
     known: dict[object, Explanation] = {}
     asked = {recompile.id: recompile for recompile in timeline.recompiles}
     behind = find_behind_breaks(timeline)
+    lines: dict[tuple[str, str], set[int]] = defaultdict(set)
+    for frame in timeline.frames:
+        lines[frame.where.file, frame.where.function].add(frame.where.line)
     by_compile: dict[CompileId, tuple[BlamedCause, ...]] = {}
     explained: dict[CompileId, Explanation] = {}
     for recompile in timeline.recompiles:
@@ -107,7 +110,7 @@ def find_run_causes(timeline: Timeline) -> RunCauses:
         other = any(get_code_info(cause.rule).owner == "instance" for cause in explanation.causes)
         other = other or behind.is_between_calls(recompile, nearest)
         by_compile[recompile.id] = tuple(
-            _make_blamed_cause(cause, recompile, timeline, another_instance=other)
+            _make_blamed_cause(cause, recompile, timeline, lines, another_instance=other)
             for cause in explanation.causes
         )
         explained[recompile.id] = explanation
@@ -137,7 +140,12 @@ def find_run_causes(timeline: Timeline) -> RunCauses:
 
 
 def _make_blamed_cause(
-    cause: Cause, recompile: Recompile, timeline: Timeline, *, another_instance: bool
+    cause: Cause,
+    recompile: Recompile,
+    timeline: Timeline,
+    lines: Mapping[tuple[str, str], Set[int]],
+    *,
+    another_instance: bool,
 ) -> BlamedCause:
     # The user's line of the guard; where that lies in torch itself (an optimizer, a layer of
     # torch.nn), the frame that was compiled, if that is not torch's too.
@@ -155,7 +163,9 @@ def _make_blamed_cause(
         if fixed_shape.process == recompile.process
         for warmed in fixed_shape.warmed
     )
-    key = CauseId(cause.rule, cause.variable, place.file, place.function, kind, planned)
+    known = lines.get((place.file, place.function), ())
+    begins = max((line for line in known if line <= place.line), default=0)
+    key = CauseId(cause.rule, cause.variable, place.file, place.function, kind, planned, begins)
     return extend_record(cause, BlamedCause, place=place, id=key)
 
 

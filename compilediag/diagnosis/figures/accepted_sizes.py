@@ -62,9 +62,7 @@ class _Group(NamedTuple):
         """Get its tensors, by source, where these dimensions have another size."""
         tensors = {tensor.source: tensor for tensor, _ in self.members}
         for tensor, dim in self.members:
-            shape = list(tensors[tensor.source].shape)
-            shape[dim] = size
-            tensors[tensor.source] = _change_shape(tensors[tensor.source], shape)
+            tensors[tensor.source] = _resize(tensors[tensor.source], dim, size)
         return tensors
 
 
@@ -153,8 +151,6 @@ def _group_dimensions(base: InputsGuarded, seen: Sequence[InputsGuarded]) -> lis
     that had both; those that varied first."""
     groups: list[tuple[_History, int, _Group]] = []
     for tensor in base.tensors:
-        if _change_shape(tensor, tensor.shape) != tensor:
-            continue  # one with gaps, of which other sizes have unknown strides
         shapes = [_find_shape(event, tensor) for event in seen]
         histories: list[_History] = []
         for dim, size in enumerate(tensor.shape):
@@ -184,6 +180,17 @@ def _add_dimension(
             groups[at] = tuple(b if a is None else a for a, b in pairs), place, group
             return
     groups.append((history, nth, new))
+
+
+def _resize(tensor: TensorGuard, dim: int, size: int) -> TensorGuard:
+    """Get the tensor with another size of a dimension. With gaps, as of a slice, the strides are
+    known for the outermost one, and for one that was expanded."""
+    shape = (*tensor.shape[:dim], size, *tensor.shape[dim + 1 :])
+    if _change_shape(tensor, tensor.shape) == tensor:
+        return _change_shape(tensor, shape)
+    if tensor.strides[dim] not in (0, max(tensor.strides)):
+        raise _Unknown
+    return TensorGuard(tensor.source, tensor.required, shape, tensor.strides)
 
 
 def _change_shape(tensor: TensorGuard, shape: Sequence[int]) -> TensorGuard:

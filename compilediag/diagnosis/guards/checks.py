@@ -381,7 +381,7 @@ def classify_condition(text: str) -> str | None:
         lower = re.fullmatch(r"\(*2 <= .*", plain) and plain.count("<") == 1
         return "zero_one" if lower else "range"
     named = {match["size"] for match in _SIZES_NAMED.finditer(text)}
-    if len(named) == 1:
+    if len(named) == 1 or re.search(r"== \d+\W*$", plain):
         return "constant"
     return "unequal" if "!=" in plain or "Ne(" in plain else "equal"
 

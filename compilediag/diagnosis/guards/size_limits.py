@@ -109,6 +109,9 @@ def find_guard_behind(
     ] or [guard for guard in guards if named & {simplify_source(name) for _, name in guard.sizes}]
     if place is not None and any(_is_at(guard, place) for guard in candidates):
         candidates = [guard for guard in candidates if _is_at(guard, place)]
+    if (number := re.search(r"== (\d+)\W*$", text)) is not None:
+        is_same = re.compile(rf"Eq\(.*, {number[1]}\)").fullmatch
+        candidates = [its for its in candidates if is_same(its.expression)] or candidates
     lines = {(guard.stack, _classify_guard(guard)) for guard in candidates}
     return candidates[0] if len(lines) == 1 else None
 

@@ -61,6 +61,7 @@ class BreakEvidence(AnyEvidence, frozen=True, kw_only=True):
     category: str | None = None
     reason: str | None = None
     explanation: str | None = None
+    frames: tuple[str, ...] = ()
     ran_eager: bool = False
     eager_frames: tuple[tuple[str, int], ...] | None = None
     consequence_only: bool = False

@@ -13,6 +13,7 @@ from msgspec import structs
 from compilediag.diagnosis.causes.merge_by_common_cause import ANOTHER_INSTANCE
 from compilediag.diagnosis.codes import LIMIT, TEMPORARY, get_code_info
 from compilediag.diagnosis.findings import CauseId, Finding
+from compilediag.receipt.finding_keys import normalize_function
 from compilediag.receipt.schema.compiles import CandidateRecord
 from compilediag.receipt.schema.evidence import BreakEvidence
 from compilediag.rules.breaks.break_report import (
@@ -330,18 +331,32 @@ BREAKS = "CD2"
 """How the codes of graph breaks begin."""
 
 
-def add_capture_recipe(finding: Finding) -> Finding:
+_UNKNOWN_SHAPE = "Dynamic shape operator"
+
+
+def add_capture_recipe(finding: Finding, others: Iterable[Finding]) -> Finding:
     """Make the setting for operators whose shape depends on data a candidate, and the recipe where
-    torch went on tracing behind the break: what else breaks in a frame that ran eager is not
-    known."""
+    torch traced the rest of the function: what else breaks in one that ran eager is not known.
+    Reading a value raises where the size is unknown."""
     evidence = BreakEvidence.parse(finding.evidence)
-    if "Dynamic shape operator" not in (evidence.reason or ""):
+    if _UNKNOWN_SHAPE not in (evidence.reason or "") or finding.location is None:
         return finding
     name, risk = "TORCHDYNAMO_CAPTURE_DYNAMIC_OUTPUT_SHAPE_OPS", CAPTURED.caveat or ""
-    if not evidence.ran_eager:
+    functions = _list_functions(evidence)
+    reads = (BreakEvidence.parse(other.evidence) for other in others if other.rule == "CD202")
+    read = any(
+        _UNKNOWN_SHAPE not in (its.reason or "") and functions & _list_functions(its)
+        for its in reads
+    )
+    if finding.location.function in functions and not (evidence.ran_eager or read):
         finding = replace_advice(finding, CAPTURED.fill(line=format_export(name, "1")))
     captured = CandidateRecord("environment", name, "1", risk)
     return structs.replace(finding, fix=structs.replace(finding.fix, candidates=(captured,)))
+
+
+def _list_functions(evidence: BreakEvidence) -> set[str]:
+    """List the functions that torch compiled, whole or the rest of, when it met the break."""
+    return {normalize_function(name).removesuffix(" (resumed)") for name in evidence.frames}
 
 
 _UNFAITHFUL = frozenset(

@@ -89,6 +89,11 @@ def add_branch_line(finding: Finding, group: Group, timeline: Timeline) -> Findi
         return finding
     limit = locate_size_limit(guard, timeline.user_roots)
     finding = _move_to_line(finding, limit, timeline)
+    size, equals, _ = simplify_source(group.first.guard).rpartition(" == ")
+    if limit.place is not None and limit.how in _NEEDS and equals and group.kind == "constant":
+        named = {"size": f"`{size.strip('()')}`", "line": _name_line(limit)}
+        advice = ANY_SIZE.fill(needs=_NEEDS[limit.how], pad="pad to a fixed size", **named)
+        return replace_advice(finding, advice)
     if limit.place is None or limit.how != "branch":
         return finding
     finding = replace(finding, title=_TITLES[limit.kind])

@@ -24,7 +24,7 @@ from compilediag_harness.blame import source_locations
 from compilediag_harness.blame.writers import ReachableNames
 from compilediag_harness.collectors.false_guards import describe_entry
 from compilediag_harness.collectors.guard_facts import Baselines
-from compilediag_harness.collectors.leaf_checks import LeafChecks
+from compilediag_harness.collectors.leaf_checks import ExaminedEntry, LeafChecks
 from compilediag_harness.torch_internals import torch_api, torch_guards
 from compilediag_harness.torch_internals.torch_compiles import get_attempt, get_compile_id
 from compilediag_harness.torch_internals.torch_graphs import SETS_STATE
@@ -42,7 +42,7 @@ BUDGET_S = 0.05
 
 
 class RecompileRiskCollector:
-    """Checks whether the newest cache entry of every freshly compiled frame still holds."""
+    """Checks whether a cache entry of every freshly compiled frame still holds."""
 
     def __init__(self, session: Session, baselines: Baselines) -> None:
         self._session = session
@@ -70,7 +70,6 @@ class RecompileRiskCollector:
         if time.thread_time() >= deadline:
             session.emit(HazardsChecked(session.now(), step, where, (), 0, 0, 0.0, over))
             return False
-        # Only the first: an entry that was compiled earlier may well be false now.
         entries = torch_guards.get_cache_entries(code)
         if not entries:
             return False
@@ -78,25 +77,36 @@ class RecompileRiskCollector:
         roots = {name: ref() for name, (ref, _) in baseline.roots.items()}
         f_locals = {name: value for name, value in roots.items() if value is not None}
         # A guard on a local that is not at hand cannot be evaluated: `unevaluated` counts it.
-        lengths = self._baselines.get_facts(code, str(entries[0].compile_id)).lengths
-        examined = LeafChecks(f_locals, deadline).examine(entries[0], lengths)
+        checks, facts = LeafChecks(f_locals, deadline, len(entries)), self._baselines.get_facts
+        looks = (checks.examine(its, facts(code, str(its.compile_id)).lengths) for its in entries)
+        examined = next(looks)
         if examined.checked == 0:
             return False  # a dead entry, as at the end of the process: nothing can be concluded
         diff = describe_entry(examined, code, self._baselines, ReachableNames())
-        # Global modes and shapes of arguments are set again by the next call.
-        armed = tuple(
-            guard
-            for guard in diff.guards
-            if guard.source not in ("", "L", "G") and guard.leaf != "SHAPE"
-        )
+        armed = tuple(its for its in diff.guards if _is_kept(its.source, its.leaf))
+        skipped = None if examined.finished else over
+        # As those of another instance of a module, or of a value that came back.
+        if armed and any(map(_may_serve, looks)):
+            skipped = "another entry may serve"
         session.emit(
             HazardsChecked(
                 *(session.now(), step, where, armed, diff.checked, diff.unevaluated),
                 seconds=time.monotonic() - started,
-                skipped=None if examined.finished else over,
+                skipped=skipped,
             )
         )
         return bool(armed)
+
+
+def _is_kept(source: str, kind: str) -> bool:
+    """False of a guard on what the next call sets again: global modes, shapes of arguments."""
+    return source not in ("", "L", "G") and kind != "SHAPE"
+
+
+def _may_serve(examined: ExaminedEntry) -> bool:
+    """True if no guard of an entry is known that stays false; a dead one has none at all."""
+    is_false = any(_is_kept(leaf.source, leaf.kind) for leaf in examined.false)
+    return not is_false and (examined.checked > 0 or not examined.finished)
 
 
 _FORWARD = ("forward_hook", "forward_pre_hook")

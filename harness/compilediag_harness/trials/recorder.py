@@ -6,7 +6,6 @@ One thread makes its calls in an order of its own: a callable has a number for e
 
 from __future__ import annotations
 
-import base64
 import struct
 import threading
 from collections import deque
@@ -24,6 +23,7 @@ from compilediag_harness.wire import (
     Location,
     RecordingStarted,
     clip,
+    encode_calls,
 )
 
 BATCH = 1000
@@ -127,11 +127,12 @@ class Recorder:
             functions = tuple(place for place, _ in islice(self._functions, self._written[0], None))
             structures = tuple(islice(self._structures, self._written[1], None))
             self._written = len(self._functions), len(self._structures)
-            content = base64.b64encode(b"".join(rows)).decode()
             counted = NOT_COUNTED not in self.graphs.calls
             eager = tuple(at for at, (*_, ran) in enumerate(calls) if counted and not ran)
             now = self._session.now()
-            self._session.emit(CallsRecorded(now, functions, structures, content, eager))
+            self._session.emit(
+                CallsRecorded(now, functions, structures, encode_calls(b"".join(rows)), eager)
+            )
 
     def finish(self) -> None:
         """Emit what is held at the end. Waits for the device."""

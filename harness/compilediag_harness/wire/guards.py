@@ -224,7 +224,7 @@ class HazardsChecked(StepEvent):
     unevaluated: int
     seconds: float
     skipped: str | None = None
-    """Why the check was not made or not finished ("over 50 ms"), if so."""
+    """Why nothing follows from it ("over 50 ms", "another entry may serve"), if so."""
 
 
 @event
