@@ -193,6 +193,10 @@ COPIED = Advice(
     "a copy of a tensor that has another {aspect}",
     "one_form",
 )
+FROZEN = Advice(
+    "torch makes a graph with and one without the gradient of {name}: leave it where both are "
+    "wanted; else freeze or release it before the first call only",
+)
 GRADIENT_OF_INPUT = Advice(
     "torch makes a graph with and one without requires_grad of {name}: leave it where both are "
     "wanted; where blocks are stacked, .requires_grad_() on the input of the first makes them "
@@ -235,7 +239,7 @@ def _describe_metadata(known: Facts) -> TitleAndAdvice:
     aspect = _ASPECTS.get(kind or "", kind if kind in ("dtype", "device", "rank") else "type")
     title = _TITLES.get(kind, f"tensor of another {aspect}")
     if kind == "parameter" and (first.expected or "").startswith("requires_grad"):
-        title = "parameter frozen or released"
+        return "parameter frozen or released", FROZEN
     if kind == "view":
         return title, VIEWED
     if kind == "requires_grad":

@@ -1,5 +1,6 @@
 """Which lines of the program probably changed a guarded value, and which causes they make one."""
 
+from linecache import getline
 from typing import Any
 
 import pytest
@@ -184,6 +185,26 @@ def test_of_several_lines_none_is_named() -> None:
     assert finding.common_cause is None
     assert "one line probably changed 2" in finding.title
     assert "what sets them" in finding.fix.summary
+
+
+@pytest.mark.parametrize("of_parameters", [True, False])
+def test_a_line_that_freezes_parameters_between_two_calls(of_parameters: bool) -> None:
+    """In a loop around the call, of the function that makes it; not what was frozen before, and not
+    where an argument has another requires_grad."""
+    torch._dynamo.reset()
+    net, other = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), nn.Linear(2, 2)
+    compiled = torch.compile(net, backend="eager")
+    other.requires_grad_(False)
+    with compilediag.watch() as run:
+        for epoch in range(2):
+            for name, parameter in (net if of_parameters else other).named_parameters():
+                parameter.requires_grad_(epoch == 0 or name == "1.bias")
+            for _ in range(2):
+                compiled(torch.ones(2, 4, requires_grad=not of_parameters and epoch == 1))
+    guards = [g for found in run.timeline.recompiles for e in found.entries for g in e.guards]
+    writers = {getline(at.file, at.line).strip() for guard in guards for at in guard.writers}
+    line = 'parameter.requires_grad_(epoch == 0 or name == "1.bias")'
+    assert writers == ({line} if of_parameters else set())
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch asks a state for it

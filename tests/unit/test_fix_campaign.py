@@ -15,6 +15,7 @@ from compilediag.receipt.file import read_receipt, write_receipt
 from compilediag.receipt.proofs import explain_missing_proof
 from compilediag.receipt.schema.compiles import (
     CandidateRecord,
+    CompileEvent,
     FindingRecord,
     FixRecord,
     Place,
@@ -75,6 +76,8 @@ class Runs:
         self.wrong: list[str] = []
         """With all of these sources the program returns something else."""
         self.fails_on: dict[str, str] = {}
+        self.adds: dict[str, tuple[CompileEvent, ...]] = {}
+        """Recompiles that a change with these sources makes."""
         self.backend_adds = ""
         """A cause that only the program's own backend has."""
         self.stop_at = 99
@@ -90,6 +93,7 @@ class Runs:
             if source in values:
                 raise UsageError(why)
         left = [event for event in self.events if not self.is_gone(pair, event, values)]
+        left += [each for source, more in self.adds.items() if source in values for each in more]
         value = 2.0 if self.wrong and all(source in values for source in self.wrong) else 1.0
         return state(
             calls(1.0, value),
@@ -298,6 +302,24 @@ def test_a_search_takes_no_longer_than_the_program_unless_a_budget_is_given(
     assert runs.made == [UNCHANGED, FIRST_OF_ALL, CERTIFICATE]
     assert made.notes[0].endswith("four plain runs: 1 of finding 1; --budget 1h goes on")
     assert proofs(run_campaign(campaign(budget_s=60.0))) == [line(N), line(M)]
+
+
+def test_a_budget_keeps_time_for_the_certificate(runs: Runs) -> None:
+    made = campaign(budget_s=105.0)
+    made.whole.run_s = 100.0
+    made.short.run_s = 10.0
+    assert proofs(run_campaign(made)) == [None, line(M)]
+    assert runs.made == [UNCHANGED, FIRST_OF_ALL, CERTIFICATE]
+    assert made.notes == [
+        "changes not tried within 105 s with a certificate: 1 of finding 1; a longer --budget goes on"
+    ]
+
+
+def test_beside_a_change_that_made_it_worse_nothing_is_refused(runs: Runs) -> None:
+    """Not a change either that removes its finding when it is tried by itself."""
+    runs.adds = {BAD: tuple(again(3 + at, cause("m", "F2")) for at in range(3))}
+    before = msgspec.structs.replace(BEFORE, findings=(with_candidates(finding(), BAD), SECOND))
+    assert proofs(run_campaign(campaign(before))) == [None, line(M)]
 
 
 def test_behind_a_refused_certificate_there_is_time_for_another_one(runs: Runs) -> None:

@@ -50,7 +50,11 @@ def test_where_another_program_is_at_work_nothing_is_undone(
     root: Path, below: str, program: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = SimpleNamespace(
-        pid=-1, cwd=lambda: str((root / below).resolve()), exe=lambda: f"/usr/bin/{program}"
+        pid=-1,
+        cwd=lambda: str((root / below).resolve()),
+        exe=lambda: f"/usr/bin/{program}",
+        create_time=lambda: 0.0,
+        open_files=list,
     )
     monkeypatch.setattr(psutil, "process_iter", lambda: [other, psutil.Process()])
     files = UserFiles(str(root), str(root / ".compilediag" / "copies"), str(root / ".compilediag"))
@@ -65,6 +69,17 @@ def test_where_another_program_is_at_work_nothing_is_undone(
     # Whichever of the two texts is not in the file is kept.
     assert (root / "changed.bin").read_text() == texts[not stays]
     assert (root / ".compilediag" / "changed.bin").read_text() == texts[stays]
+
+
+def test_the_log_of_an_earlier_program_stays_and_tells_nothing(root: Path) -> None:
+    with (root / "changed.bin").open("a") as output, (root / "kept.txt").open() as read:
+        files = UserFiles(str(root), str(root / ".compilediag" / "copies"), str(root / "left"))
+        with files:
+            print("a line of ours", file=output, flush=True)
+            (root / read.name).write_text("written past a trial")
+        print("and one behind it", file=output, flush=True)
+    assert (root / "changed.bin").read_text() == "changed.bina line of ours\nand one behind it\n"
+    assert files.changed == ["kept.txt"]
 
 
 def test_a_part_of_a_file_is_no_copy(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

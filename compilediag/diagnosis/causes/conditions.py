@@ -139,6 +139,8 @@ def make_condition(
         hint = false.hint or (own.hint if own else None)
         in_torch = frame is not None and classify_ownership(frame.file) == "torch"
         variable = format_variable(guard.variable_path, false.facts, hint, in_torch=in_torch)
+    # A type guard names the type of the one value that it has.
+    expected, actual = ("None" if text == "NoneType" else text for text in (expected, actual))
     return Condition(
         false, guard, decision, variable, expected, actual, place, position, novel=false.novel
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from types import TracebackType
 
@@ -61,20 +62,35 @@ def _is_anyone_else_at_work(root: str) -> bool:
     return False
 
 
+def _find_files_of_others(before: float) -> set[str]:
+    """Find the files that programs started before a time hold open to write: the log that our own
+    output goes to, or `tee`'s."""
+    import psutil
+
+    found = set[str]()
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.create_time() < before:
+                found.update(
+                    file.path for file in process.open_files() if getattr(file, "mode", "r") != "r"
+                )
+    return found
+
+
 class UserFiles:
     """The files below a folder, for the time of a block. `copies`: a new folder for what is copied
     before, `left`: one for what the program left there."""
 
     def __init__(self, root: str, copies: str, left: str) -> None:
         self._root, self._copies, self._left = root, copies, left
-        self._before = dict[str, tuple[int, int]]()
+        self._before, self._began = dict[str, tuple[int, int]](), 0.0
         self.changed: list[str] = []
         """Files that the program wrote all the same, for a sentence."""
         self.shared = False
         """They may be those of another program, and stayed; what they were is in `left`."""
 
     def __enter__(self) -> UserFiles:
-        self._before = self._look()
+        self._began, self._before = time.time(), self._look()
         room = min(MAX_COPIED_BYTES, shutil.disk_usage(self._root).free // 2)
         for path in sorted(self._before, key=lambda path: -self._before[path][0]):
             size = self._before[path][1]
@@ -87,11 +103,15 @@ class UserFiles:
         self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
     ) -> None:
         """Put back what was changed or removed since, and move away what is new. Sources are the
-        user's to edit meanwhile, and stay; so does all where another program is at work."""
+        user's to edit meanwhile, and stay; so does what an earlier program still writes, and all
+        where another program is at work."""
         now = self._look()
-        for path in sorted({*self._before, *now}):
-            if path.endswith(".py") or self._before.get(path) == now.get(path):
-                continue
+        paths = {
+            path
+            for path in {*self._before, *now}
+            if not path.endswith(".py") and self._before.get(path) != now.get(path)
+        }
+        for path in sorted(paths - (_find_files_of_others(self._began) if paths else set())):
             name = os.path.relpath(path, self._root)
             copy = os.path.join(self._copies, name)
             lost = path in self._before and not os.path.exists(copy)

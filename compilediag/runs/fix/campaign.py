@@ -98,6 +98,11 @@ class Campaign:
         """The executions that were made."""
         return self.whole.pair.trials
 
+    @property
+    def go_on(self) -> str:
+        """How to let it go on where its time was too short, for the end of a sentence."""
+        return f"; {'--budget 1h' if self.budget_s is None else 'a longer --budget'} goes on"
+
     def get_identity(self, finding: str) -> FindingIdentity:
         """Get what a finding is known by in other runs."""
         of_id = {item.id: item for item in self.wanted}
@@ -173,9 +178,11 @@ class Campaign:
         return self.has_room(of.run_s + certifies * self.whole.run_s, MAX_WHOLE)
 
     def has_room(self, more_s: float, most: float) -> bool:
-        """True where so many seconds more keep it within `most` times the first run."""
-        whole_s, needed_s = self.whole.run_s, time.monotonic() - self.started + more_s
-        return self.budget_s is not None or needed_s <= max(most * whole_s, whole_s + MIN_S)
+        """True where so many seconds more keep it within the budget; within `most` times the first
+        run where none is given."""
+        most_s = max(most * self.whole.run_s, self.whole.run_s + MIN_S)
+        needed_s = time.monotonic() - self.started + more_s
+        return needed_s <= (most_s if self.budget_s is None else self.budget_s)
 
     def record(
         self,
@@ -329,10 +336,10 @@ def run_campaign(campaign: Campaign) -> tuple[FindingResult, ...]:
         if key not in campaign.chosen
     ]
     if left:
-        campaign.notes.append(
-            f"changes not tried within the time of about four plain runs: {', '.join(left)}; "
-            "--budget 1h goes on"
-        )
+        most = "the time of about four plain runs"
+        if campaign.budget_s is not None:
+            most = f"{campaign.budget_s:g} s with a certificate"
+        campaign.notes.append(f"changes not tried within {most}: {', '.join(left)}{campaign.go_on}")
     return tuple(
         FindingResult(item, tuple(campaign.tried.get(item.id, {}).values()), listed)
         for item, listed in zip(campaign.wanted, campaign.listed.values(), strict=True)
@@ -428,8 +435,14 @@ def _try_first_changes(campaign: Campaign) -> None:
         failed = {point.name for point in points if point.outcome == "fails"}
         if not failed and attempt.after is not None:
             campaign.chosen[finding] = change
-        elif own.outcome == "holds" or not failed <= set(COUNTED):
+        elif own.outcome == "holds" or not failed <= set(COUNTED) or _has_grown(attempt):
             del campaign.tried[finding][change]  # another may be why
+
+
+def _has_grown(attempt: Attempt) -> bool:
+    """True where a total of torch's grew with the changes."""
+    before, after = attempt.before, attempt.after
+    return bool(before and after and find_growth(before.receipt, after.receipt))
 
 
 def _find_executions(campaign: Campaign, finding: str) -> Executions:
@@ -501,4 +514,4 @@ def _prove(campaign: Campaign, changes: tuple[ProgramChange, ...]) -> None:
                 _prove(campaign, part)
             else:
                 lines = ", ".join(change.line for change in part)
-                campaign.notes.append(f"no time to certify by itself: {lines}; --budget 1h goes on")
+                campaign.notes.append(f"no time to certify by itself: {lines}{campaign.go_on}")

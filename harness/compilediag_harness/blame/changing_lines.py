@@ -57,10 +57,14 @@ def add_changing_lines(
             return ()
         return calls.find_lines(known, name, holders)
 
-    return [
-        replace(diff, guards=tuple(replace(g, changed_by=find_lines(g)) for g in diff.guards))
-        for diff in diffs
-    ]
+    def add_lines(guard: FalseGuard) -> FalseGuard:
+        lines, known = find_lines(guard), guard.writers
+        if not known and _GRADIENTS in guard.text and "._parameters[" in guard.source:
+            known = calls.switches
+            lines = (*map(_describe_line, known), *lines)[:_MAX_LINES]
+        return replace(guard, changed_by=lines, writers=known)
+
+    return [replace(diff, guards=tuple(map(add_lines, diff.guards))) for diff in diffs]
 
 
 class _Call:
@@ -122,14 +126,23 @@ class _CallsInProgress:
             if code is None:
                 called.append(writer)
             else:
-                text = source_locations.read_source_line(writer) or ""
-                line = UserCall(writer.file, writer.line, code.co_name, clip(text, _TEXT_CHARS))
-                lines.append(line)
+                lines.append(_describe_line(replace(writer, function=code.co_name)))
         direct = self._select_calls(lambda code: any(_is_in(writer, code) for writer in called))
         if not direct:
             names = {writer.function.rpartition(".")[2] for writer in called}
             direct = self._select_calls(lambda code: not names.isdisjoint(code.co_names))
         return [*lines, *direct, *self._select_calls(lambda code: _contains_write(code, name))]
+
+    @functools.cached_property
+    def switches(self) -> tuple[Location, ...]:
+        """The lines of these functions themselves that switch `requires_grad` between two calls:
+        in a loop around the call."""
+        return tuple(
+            Location(frame.f_code.co_filename, line, frame.f_code.co_name)
+            for frame in self._frames
+            for line in _list_grad_switches(frame.f_code)
+            if any(line in loop for loop in _list_loops(frame.f_code, frame.f_lineno or 0))
+        )
 
     def _find_holder_calls(self, holders: Iterable[Any], name: str) -> list[UserCall]:
         """Find the calls that lead, through methods of objects that they have, to a method of a
@@ -165,7 +178,7 @@ class _CallsInProgress:
         in what was called from there; all of them where none is."""
         inner: set[tuple[str, str]] = set()
         for frame in self._frames:
-            loop = _find_loop_lines(frame.f_code, frame.f_lineno or 0)
+            loop = next(iter(_list_loops(frame.f_code, frame.f_lineno or 0)), range(0))
             here = frame.f_code.co_filename, frame.f_code.co_name
             inside = [
                 at
@@ -194,11 +207,16 @@ class _CallsInProgress:
 
 
 @cache_by_code
-def _find_loop_lines(code: types.CodeType, line: int) -> range:
-    """Find the lines of the innermost loop around a line; empty where there is none."""
+def _list_loops(code: types.CodeType, line: int) -> tuple[range, ...]:
+    """List the lines of the loops around a line, those of the innermost first."""
     loops = (node for node in iterate_nodes(code) if isinstance(node, (ast.For, ast.While)))
     ranges = (range(node.lineno, (node.end_lineno or node.lineno) + 1) for node in loops)
-    return min((lines for lines in ranges if line in lines), key=len, default=range(0))
+    return tuple(sorted((lines for lines in ranges if line in lines), key=len))
+
+
+def _describe_line(at: Location) -> UserCall:
+    text = source_locations.read_source_line(at) or ""
+    return UserCall(at.file, at.line, at.function, clip(text, _TEXT_CHARS))
 
 
 def _is_in(writer: Location, code: types.CodeType) -> bool:
@@ -302,11 +320,20 @@ def _contains_write(code: types.CodeType, name: str) -> bool:
     """True if code writes an attribute of that name; of a parameter's, also by its method."""
     if name != _GRADIENTS:
         return name in code.co_names and bool(writers.find_op(code, "STORE_ATTR", name))
-    return any(
-        node.attr == "requires_grad_"
-        or (node.attr == _GRADIENTS and isinstance(node.ctx, ast.Store))
+    return bool(_list_grad_switches(code))
+
+
+@cache_by_code
+def _list_grad_switches(code: types.CodeType) -> tuple[int, ...]:
+    """List the lines of code that switch `requires_grad` of something."""
+    return tuple(
+        node.lineno
         for node in iterate_nodes(code)
         if isinstance(node, ast.Attribute)
+        and (
+            node.attr == "requires_grad_"
+            or (node.attr == _GRADIENTS and isinstance(node.ctx, ast.Store))
+        )
         # Not that of its gradient, which `zero_grad` switches off.
         and not (isinstance(node.value, ast.Attribute) and node.value.attr == "grad")
     )
