@@ -110,6 +110,21 @@ def test_a_break_of_many_kinds_has_the_hint_of_torch() -> None:
     fix = only(timeline([attempt("0/0")], breaks=(site(RNN),))).fix
     assert "allow_rnn = True" in fix.summary
     assert "each length is a graph of its own" in (fix.caveat or "")
+    # One hint leaves out the module of the option: it is that option, and said once.
+    unset = RNN.replace("config.allow_rnn=True to", "trace_autograd_ops=True to")
+    fix = only(timeline([attempt("0/0")], breaks=(site(unset),))).fix
+    assert fix.summary.count("trace_autograd_ops") == 1
+
+
+def test_an_iterator_is_no_generator() -> None:
+    """Only where torch names one is a list advised in its place."""
+    text = CREATED.replace("use tensor creation function", "iterate").replace(
+        "Hint: ", "Hint: Please "
+    )
+    for name, advice in (("list", "call it outside the compiled"), ("generator", "pass a list")):
+        met = site(text.replace("gb0225", "gb4347").replace("fn=", f"next({name}_iterator)"))
+        found = only(timeline([attempt("0/0")], breaks=(met,)))
+        assert (found.rule, found.fix.summary.startswith(advice)) == ("CD205", True)
 
 
 def test_an_explicit_break_of_others_can_only_be_accepted() -> None:

@@ -217,6 +217,10 @@ def test_a_break_of_which_no_compile_is_known_is_not_said_to_be_in_every_call() 
     section = replace(MADE.compile, graph_breaks=1, breaks=(site,))
     head = build_headline(replace(MADE, compile=section, findings=(*MADE.findings, found)))
     assert head.sentence == "1 graph break in calls of f"
+    noted = replace(found, severity="info")  # then the count is not that of all below
+    section = replace(section, graph_breaks=3)
+    head = build_headline(replace(MADE, compile=section, findings=(*MADE.findings, noted)))
+    assert head.sentence == "2 of 3 graph breaks in calls of what is compiled"
 
 
 def test_a_limit_behind_a_break_lasts_as_well() -> None:

@@ -301,7 +301,9 @@ def _choose_advice(
 
 
 def _choose_edit(report: BreakReport, *, in_package: bool, call: UserCall | None) -> Advice:
-    code = CODES[report.category]
+    code, said = CODES[report.category], f"{report.title} {report.explanation} {report.context}"
+    if code == "CD205" and "generator" not in said.lower():  # an iterator of the code's own
+        code = "CD203"
     if in_package and code not in _BY_THE_CALLER:
         if call is None:
             return WITHIN_PACKAGE
@@ -332,8 +334,7 @@ BREAKS = "CD2"
 
 def add_capture_recipe(finding: Finding) -> Finding:
     """Make the setting for operators whose shape depends on data a candidate, and the recipe where
-    torch went on tracing behind the break: what else breaks in a frame that ran eager is not
-    known."""
+    torch went on tracing behind the break: nothing is known of a frame that ran eager."""
     evidence = BreakEvidence.parse(finding.evidence)
     if "Dynamic shape operator" not in (evidence.reason or ""):
         return finding
