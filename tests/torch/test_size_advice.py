@@ -188,3 +188,15 @@ def test_a_constant_of_a_branch() -> None:
     for size in (4, 5, 6, 7, 8):
         torch.testing.assert_close(call(torch.ones(size)), seven_apart(torch.ones(size)))
     assert recompiles() == 0
+
+
+@pytest.mark.parametrize("first", [0, 4])
+def test_a_view_that_begins_within_its_tensor(first: int) -> None:
+    """A dynamic graph that is made for one takes none that begins with the tensor: no recipe."""
+    parts = torch.ones(12, 4).split(4)
+    with compilediag.watch() as seen:
+        call = compiled(summed_rows)
+        for part in (parts[first // 4], parts[2][:2], parts[0]):
+            call(part)
+    (finding,) = (each for each in seen.findings if each.rule == "CD105")
+    assert (finding.fix.label == "fix") == (first == 0)
