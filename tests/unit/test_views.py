@@ -29,6 +29,7 @@ from compilediag.receipt.schema.compiles import (
     RefusedChange,
     ValueInGraph,
     VariedValue,
+    Writer,
 )
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views import summary
@@ -335,10 +336,11 @@ def with_source(*lines: str, key: str = "CD104-logged", **change: object) -> Rec
         frame=frame, process=0, epoch=0, variable="self.logged", rule="CD104", count=2, entries=(),
         values=tuple(ValueInGraph(compile_id=f"0/{n}", value=f"{n} items") for n in range(8)),
     )  # fmt: skip
-    own = replace(
-        first, rule="CD104", variable="self.logged", key=key, excerpts=(excerpt,), **change
-    )
-    section = replace(MADE.compile, varied=(row, replace(row, variable="x")))
+    about = {"rule": "CD104", "variable": "self.logged", "key": key}
+    own = replace(first, excerpts=(excerpt,), **about, **change)
+    in_torch = Writer(function="train", file="site-packages/torch/nn/modules/module.py", line=2902)
+    other = replace(row, variable="x", writers=(in_torch,))  # which says nothing of the program
+    section = replace(MADE.compile, varied=(row, other))
     return replace(MADE, compile=section, findings=(own,))
 
 
