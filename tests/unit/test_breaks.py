@@ -111,9 +111,9 @@ def test_a_break_of_many_kinds_has_the_hint_of_torch() -> None:
     assert "allow_rnn = True" in fix.summary
     assert "each length is a graph of its own" in (fix.caveat or "")
     # One hint leaves out the module of the option: it is that option, and said once.
-    unset = RNN.replace("config.allow_rnn=True to", "trace_autograd_ops=True to")
+    unset = CREATED.replace("Do not set `requires_grad=True`", "Set torch._dynamo.allow_rnn=True")
     fix = only(timeline([attempt("0/0")], breaks=(site(unset),))).fix
-    assert fix.summary.count("trace_autograd_ops") == 1
+    assert fix.summary.count("allow_rnn") == 1
 
 
 def test_nobody_passes_the_iterator_of_a_comprehension() -> None:
