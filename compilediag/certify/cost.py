@@ -10,6 +10,7 @@ from statistics import median
 from compilediag.certify.points import ExecutedState, JudgedPoint
 from compilediag.compare.intervals import MIN_ROUNDS
 from compilediag.diagnosis.figures.caches import list_earlier_hits
+from compilediag.diagnosis.figures.steps import sum_measured
 from compilediag.receipt.schema.compiles import ProofFigure
 from compilediag.rules.make_finding import format_count
 
@@ -78,12 +79,6 @@ def _format_interval(baseline: ExecutedState, run: ExecutedState) -> str:
     return f"step {change:+.0%} [{ends[0]:+.0%}, {ends[1]:+.0%}], one run each"
 
 
-def _sum_guard_time(run: ExecutedState) -> float | None:
-    times = [frame.guard_eval_us for frame in run.receipt.compile.frames_detail]
-    known = [value for value in times if value is not None]
-    return sum(known) if known else None
-
-
 def _compute_syncs(run: ExecutedState) -> float | None:
     """Compute the synchronisations of a step: of the sampled steps, which are not as many in each
     run: none with a compile is sampled."""
@@ -97,7 +92,9 @@ _MEASURES: Mapping[tuple[str, str], Callable[[ExecutedState], float | None]] = {
     ("compile", "s"): lambda run: run.receipt.compile.time_s.total,
     ("first compiles", "s"): lambda run: run.receipt.compile.time_s.first_compile,
     ("step", "s"): _compute_step_time,
-    ("guards of a call", "µs"): _sum_guard_time,
+    ("guards of a call", "µs"): lambda run: sum_measured(
+        frame.guard_eval_us for frame in run.receipt.compile.frames_detail
+    ),
     ("synchronisations a step", ""): _compute_syncs,
     ("host memory", "bytes"): lambda run: run.receipt.memory and run.receipt.memory.host_peak_bytes,
 }

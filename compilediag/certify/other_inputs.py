@@ -268,8 +268,7 @@ def _format(call: CallVaried) -> str:
 def find_boundary(before: ExecutedState, after: ExecutedState) -> tuple[Location, Location] | None:
     """Find what to call again in place of compiled calls that are not given the same arguments in
     both states: the innermost function at or above them that both have with the same name and
-    parameters, as each state has it (`RecordingPlan.boundaries`). None where all are, or there is
-    none."""
+    parameters, as each state has it (`RecordingPlan.boundaries`). None where none is needed."""
     calls = compare_calls(before.timeline, after.timeline)
     old, new = _collect_varied(before.timeline), _collect_varied(after.timeline, calls)
     common = {key[1] for key in _list_repeated(old, new)}

@@ -181,8 +181,7 @@ def compare_printed(
     turning: bool = False,
 ) -> ResultComparison:
     """Compare what two executions printed, line by line; see `judge` for the other two. `turning`:
-    all compiled calls are equal within their tolerance; then the last digit of a number may differ
-    by one."""
+    all compiled calls are equal within tolerance; then a number's last digit may differ by one."""
     ours, theirs = read_printed(before), read_printed(after)
     others = None if again is None else read_printed(again)
     reference = {} if eager is None else read_printed(eager)

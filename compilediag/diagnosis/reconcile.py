@@ -208,8 +208,7 @@ def _compare_totals(timeline: Timeline, numbers: dict[str, int]) -> Iterable[str
 
 def _compare_text_log(timeline: Timeline, log: TextLog, numbers: dict[str, int]) -> Iterable[str]:
     """Compare the text log with both. It has one "Recompiling" line for each `Recompiled` event,
-    the one at the limit included. A process that was killed may have died between line and
-    event."""
+    the one at the limit included. A killed process may have died between line and event."""
     slack = numbers["unended_processes"]
     lines, questions = numbers["text_recompiling_lines"], numbers["questions"]
     if abs(lines - questions) > slack:

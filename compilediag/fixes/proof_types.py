@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from msgspec.structs import replace
+
 from compilediag.certify.points import Certificate
 from compilediag.compare.keys import BreakKey, CauseKey, build_break_key, build_cause_key
 from compilediag.receipt.finding_keys import normalize_file, normalize_function
@@ -116,3 +118,16 @@ class FindingResult:
     def proof(self) -> TriedChange | None:
         """The change that is proved; None where none is."""
         return next((change for change in self.tried if change.proved), None)
+
+    @property
+    def advised(self) -> FindingRecord:
+        """The finding, of whose recipe it is said where it was tried here and refused."""
+        fix = self.finding.fix
+        for tried in self.tried if self.proof is None and fix.recipe is not None else ():
+            line = tried.change.line.partition("  # ")[0]
+            if tried.certificate.verdict == "refused" and line in fix.summary:
+                said = f"its recipe was tried here and refused: {tried.certificate.reason}"
+                return replace(
+                    self.finding, fix=replace(fix, summary=said, recipe=None, caveat=None)
+                )
+        return self.finding

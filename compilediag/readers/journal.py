@@ -127,12 +127,12 @@ def read_journal(path: str) -> ProcessJournal:
 def read_run(run_dir: str) -> tuple[ProcessJournal, ...]:
     """Read every journal of a run directory, ordered by the start of its process."""
     journals = [read_journal(os.path.join(run_dir, name)) for name in list_journal_names(run_dir)]
+    return tuple(sorted(journals, key=lambda journal: order_start(journal.started, journal.name)))
 
-    def get_start_key(journal: ProcessJournal) -> tuple[bool, str, str]:
-        started = journal.started
-        return (started is None, started.started_utc if started else "", journal.name)
 
-    return tuple(sorted(journals, key=get_start_key))
+def order_start(started: ProcessStarted | None, name: str) -> tuple[bool, str, str]:
+    """Order processes by their start, then by their name; those without a start come last."""
+    return started is None, started.started_utc if started else "", name
 
 
 def list_journal_names(run_dir: str) -> list[str]:

@@ -57,10 +57,6 @@ from compilediag_harness.wire import ArgumentChange, CompileOption
 
 # --- tensors that grow --------------------------------------------------------------------------
 
-# What a module keeps and makes anew for the sizes it is called with: a mask, a table of positions.
-# One setting makes all sizes dynamic together; the branch that asks whether to make the tensor anew
-# keeps one graph for each of its sides.
-
 GROWING = Advice(
     "start it with: {line}",
     "a graph stays for each side of a branch on these sizes; dynamic graphs may run slower",
@@ -210,15 +206,19 @@ def _format_sources(source: str, dimensions: Iterable[int]) -> str:
 def list_changed_tensors(context: FixContext, dimensions: Iterable[int]) -> list[MarkedTensor]:
     """List the tensor of the finding, and those whose sizes changed with it: one that is not marked
     makes the same call compile again. Empty where the first is not an argument."""
+    sizes = _find_sizes_changed_too(context, dimensions)
+    first, *others = (parse_marked(source, dims) for source, dims in sizes.items())
+    return [] if first is None else [first, *(tensor for tensor in others if tensor is not None)]
+
+
+def _find_sizes_changed_too(context: FixContext, dimensions: Iterable[int]) -> dict[str, list[int]]:
+    """Find the dimensions of each tensor whose size changed with that of the finding's own."""
     sizes = {context.source: set(dimensions)}
     for cause in (cause for event in context.compiles for cause in event.causes):
         changed, small = find_changed_sizes([(cause.expected, cause.actual)])
-        if (
-            cause.finding == context.finding.id and changed and not small
-        ):  # constants, if marked too
+        if cause.finding == context.finding.id and changed and not small:  # else constants
             sizes.setdefault(cause.source, set()).update(changed)
-    first, *others = (parse_marked(source, sorted(dims)) for source, dims in sizes.items())
-    return [] if first is None else [first, *(tensor for tensor in others if tensor is not None)]
+    return {source: sorted(dims) for source, dims in sizes.items()}
 
 
 def _propose_marks(
@@ -302,18 +302,15 @@ def propose_joint_sources(context: FixContext) -> Iterator[ProgramChange]:
     """Propose every dynamic source of the findings of its frames at once."""
     own = _list_sources(context.finding)
     changed = get_code_info(context.finding.rule).changed
-    if not own and _find_growing_source(context) is None and changed not in _OF_SEVERAL:
+    if not own and not _list_growing_sources(context) and changed not in _OF_SEVERAL:
         return
     frames = {event.frame for event in context.compiles}
     events = [event for event in context.receipt.compile.events if event.frame in frames]
     about = {cause.finding for event in events for cause in event.causes}
-    grows: list[str] = []
-    every: list[str] = []
-    for finding in context.receipt.findings:
-        if finding.id in about and finding.severity != "info":
-            every += _list_sources(finding)
-            source = _find_growing_source(dataclasses.replace(context, finding=finding))
-            grows += [source] if source is not None else []
+    found = [f for f in context.receipt.findings if f.id in about and f.severity != "info"]
+    each = (_list_growing_sources(dataclasses.replace(context, finding=one)) for one in found)
+    grows = [source for listed in each for source in listed]
+    every = [source for one in found for source in _list_sources(one)]
     value = join_values((SOURCES, source) for source in (*grows, *every)).get(SOURCES, "")
     if value and set(value.split(",")) != {entry for listed in own for entry in listed.split(",")}:
         yield make_variable_change(SOURCES, value, _EVERY_NAMESAKE, left=int(bool(grows)))
@@ -323,15 +320,16 @@ def _list_sources(finding: FindingRecord) -> list[str]:
     return [candidate.value for candidate in finding.fix.candidates if candidate.setting == SOURCES]
 
 
-def _find_growing_source(context: FixContext) -> str | None:
-    """Find a tensor of a module that grows, as a dynamic source: each growth is another branch, and
-    the sizes after it are one graph. None where torch takes no dimensions, or takes the size for a
-    constant."""
-    if context.kind != "shape" or context.version < FIRST_WITH_UNBACKED:
-        return None
-    dimensions, small = find_changed_sizes(context.values)
-    plain = bool(dimensions) and not small and "," not in context.source
-    return _format_sources(context.source, dimensions) if plain else None
+def _list_growing_sources(context: FixContext) -> list[str]:
+    """List a tensor of a module that grows, and what grows with it, as dynamic sources: each growth
+    is another branch, and the sizes after it are one graph. Empty where torch takes no dimensions,
+    or takes the size of the first for a constant."""
+    first, small = find_changed_sizes(context.values)
+    new = context.kind == "shape" and context.version >= FIRST_WITH_UNBACKED
+    if not new or not first or small:
+        return []
+    sizes = _find_sizes_changed_too(context, first)
+    return [_format_sources(source, dims) for source, dims in sizes.items() if "," not in source]
 
 
 _STATIC = re.compile(r"\._(?:buffers|parameters)\[")
@@ -401,18 +399,20 @@ def add_candidates(
         elif needed or not listed:
             yield finding
         else:
-            yield replace(finding, fix=_add_sources(finding.fix, [*listed]))
+            helps = not Facts(own[0], timeline).begins_within  # else it may help
+            yield replace(finding, fix=_add_sources(finding.fix, [*listed], helps=helps))
 
 
-def _add_sources(fix: FixRecord, listed: Sequence[str]) -> FixRecord:
-    """Add values of the setting, and make the first the recipe where there is no other; one for
-    what changes after the first call stands beside what that call is to do."""
+def _add_sources(fix: FixRecord, listed: Sequence[str], *, helps: bool) -> FixRecord:
+    """Add values of the setting, and make the first, if it helps, the recipe where there is none;
+    one for what changes after the first call stands beside what that call is to do."""
     candidates = (CandidateRecord("environment", SOURCES, value, _RISK) for value in listed)
     fix = replace(fix, candidates=tuple(candidates))
     line = f"start it with: {format_export(SOURCES, listed[0])}"
-    if fix.recipe == FIRST_CALL.recipe:
+    if fix.recipe == FIRST_CALL.recipe and helps:
         return replace(fix, summary=f"{line}, and {fix.summary}", caveat=f"{fix.caveat}; {_RISK}")
-    return fix if fix.recipe else replace(fix, summary=line, caveat=_RISK, recipe=SETTING)
+    is_recipe = helps and not fix.recipe
+    return replace(fix, summary=line, caveat=_RISK, recipe=SETTING) if is_recipe else fix
 
 
 # --- changes ------------------------------------------------------------------------------------

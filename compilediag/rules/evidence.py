@@ -339,9 +339,9 @@ def would_compile(skipped: FrameSkipped, timeline: Timeline) -> bool:
     owner = classify_ownership(skipped.frame.file, timeline.user_roots)
     if owner == "torch" or any(known in skipped.reason for known in _NOTHING_TO_COMPILE):
         return False
-    # Nobody compiles the inside `(x for x in y)`: Dynamo meets it when its consumer runs eager.
-    # Packages on Dynamo's own list are skipped by design; the user's own file there is a surprise.
-    by_design = owner != "user" and "skipfiles" in skipped.reason
+    # Nobody compiles the inside of `(x for x in y)`, or a package's generator: Dynamo meets it when
+    # its consumer runs eager. Packages on its list are skipped by design, the user's file is not.
+    by_design = owner != "user" and re.search("skipfiles|trace generator", skipped.reason)
     return skipped.frame.function != "<genexpr>" and not by_design
 
 

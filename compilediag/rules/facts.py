@@ -143,6 +143,17 @@ class Facts:
         return [line for line in lines if (line.file, line.function.split(".")[-1]) != here]
 
     @cached_property
+    def begins_within(self) -> bool:
+        """True where the first graph was made for a view that begins within its tensor: if its
+        sizes are dynamic, torch compiles again for one that begins where the tensor does."""
+        frames = {event.id.frame for event in self.group.all_recompiles}
+        offsets: dict[str, int] = {}
+        for event in self.timeline.guarded_inputs:
+            if CompileId(event.process, event.epoch, event.compile_id).frame in frames:
+                offsets = {its.source: its.offset for its in event.tensors} | offsets
+        return any(offsets.get(part.first.source, 0) > 1 for part in self.group.parts)
+
+    @cached_property
     def is_static(self) -> bool:
         """True where a setting makes each size a constant, whatever the code does: another one that
         is compiled says nothing about the code then."""

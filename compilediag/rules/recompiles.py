@@ -127,9 +127,10 @@ def _describe_common_cause(group: Group, common_cause: CommonCause) -> TitleAndA
     at = f"{common_cause.file}:{common_cause.line}"
     what = f"{common_cause.text} ({at})" if common_cause.text else f"the line {at}"
     what = "what sets them" if common_cause.lines > 1 else what
+    # What is set again and again is not set before the first call.
+    once = "; else run it before the first compiled call" * (len({*group.recompiles}) == 1)
     return f"one line {likely}changed {format_count(values, 'guarded value')}", Advice(
-        f"torch makes a graph for each state that {what} leaves: leave it where they are few; else "
-        "run it before the first compiled call"
+        f"torch makes a graph for each state that {what} leaves: leave it where they are few{once}"
     )
 
 

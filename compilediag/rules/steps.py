@@ -117,8 +117,7 @@ _NO_STEADY_WORK = frozenset({"eval", "checkpoint", "startup", "warmup", "compile
 
 def find_compiles_in_steady_state(timeline: Timeline) -> Iterable[Finding]:
     """CD302: each frame that was first compiled in a steady step, and each recompile there, which
-    is a symptom of the finding that names its cause. In tests no step is steady: each begins
-    anew."""
+    is a symptom of the finding that names its cause. In tests, which begin anew, none is steady."""
     own = [e for e in timeline.compiles if e.process == timeline.lead and not e.test]
     busy = sorted({event.step for event in own})
     if len(busy) < 2:

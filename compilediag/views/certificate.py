@@ -48,8 +48,7 @@ class CertificateDocument(Document, frozen=True, kw_only=True):
 
 
 def describe_length(recorded: Receipt, *, varies: bool) -> str:
-    """Describe how long an execution may take, by the recorded run; empty where its time is not
-    known."""
+    """Describe how long an execution may take, by the recorded run; empty where that is unknown."""
     wall_s = None if recorded.goodput is None else recorded.goodput.wall_s
     if not wall_s:
         return ""

@@ -60,6 +60,7 @@ def build_card(
     ]
     calls = find_leading_call(finding) is not None
     excerpt, change = _build_excerpts(finding, options)
+    settings = [format_export(its.setting, its.value) for its in fix.candidates]
     return Card(
         number=number,
         rule=clean(finding.rule, 8),
@@ -81,8 +82,9 @@ def build_card(
         label=fix.label,
         caveat=clean(fix.caveat, 1000),
         settings=tuple(
-            clean(format_export(candidate.setting, candidate.value), LINE_CHARS)
-            for candidate in fix.candidates[fix.recipe == SETTING :]
+            clean(line, LINE_CHARS)
+            for line in settings[fix.recipe == SETTING :]
+            if all(line != refusal.change for refusal in fix.refused)
         ),
         proof=_build_proof(finding, receipt, options),
         refused=tuple((clean(refusal.change), clean(refusal.reason)) for refusal in fix.refused),
@@ -229,8 +231,7 @@ def name_writer(writer: Writer, options: RenderOptions) -> str:
 
 
 def format_when(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> str:
-    """Format the steps, or the tests of a suite, with how often where that is more than once a
-    step."""
+    """Format the steps, or the tests of a suite, with how often where several are in one step."""
     sentence = format_steps(finding.steps)
     tests = dict.fromkeys(e.test for e in lookups.list_compiles(finding, receipt) if e.test)
     if tests:

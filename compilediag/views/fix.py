@@ -36,7 +36,7 @@ def render_fixes(
     head = f"{len(proved)} of {pluralize(len(fixes), 'finding')} {have} a proved change"
     lines = [*options.wrap(head if fixes else NOTHING), ""]
     for fix in fixes:
-        card = build_card(int(fix.finding.id[1:]), fix.finding, receipt, options)
+        card = build_card(int(fix.finding.id[1:]), fix.advised, receipt, options)
         lines += render_title(card, options)
         for trial in fix.tried:
             lines += _render_outcome(trial, options)

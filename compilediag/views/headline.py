@@ -281,7 +281,9 @@ def _list_losses(receipt: Receipt) -> list[str]:
         named = _name_functions(site.function for site in sites) or "what is compiled"
         every = bool(sites) and _are_in_every_graph(sites, receipt)
         which = "every call" if every else "calls"
-        losses.append(f"{pluralize(count, 'graph break')} in {which} of {named}")
+        some = f"{count} of " if count < receipt.compile.graph_breaks else ""
+        counted = some + pluralize(receipt.compile.graph_breaks, "graph break")
+        losses.append(f"{counted} in {which} of {named}")
     losses += _describe_first(symptoms, _describe_limit, receipt)
     return losses + ([] if at_limit or symptoms else _list_forecasts(receipt))
 

@@ -12,7 +12,7 @@ from compilediag.rules.bucket_plan import (
     has_size_twice,
 )
 from compilediag.views.document import Table
-from compilediag.views.format import pluralize
+from compilediag.views.format import format_percent, pluralize
 from compilediag.views.style import RenderOptions
 from compilediag.views.terminal import render_table
 
@@ -75,7 +75,9 @@ def _render_block(plan: PlanRecord, options: RenderOptions) -> list[str]:
         )
         return [*lines, *options.wrap(advice, "  ")]
     head = ("buckets", "graphs", "padding")
-    rows = [(row.name, str(row.graphs), _format_share(row.waste)) for row in plan.alternatives]
+    rows = [
+        (row.name, str(row.graphs), format_percent(row.waste, 1) or "") for row in plan.alternatives
+    ]
     compared = render_table(Table(head, rows, right=head[1:]), options)
     return [*lines, "", *compared, "", *_render_code(plan, options)]
 
@@ -83,10 +85,6 @@ def _render_block(plan: PlanRecord, options: RenderOptions) -> list[str]:
 def _format_dims(dims: Sequence[str], options: RenderOptions) -> str:
     parts = (place.rpartition(":") for place in dims)
     return " = ".join(f"dim {dim} of {options.clean(name, 60)}" for name, _, dim in parts)
-
-
-def _format_share(waste: float) -> str:
-    return "<1 %" if 0 < waste < 0.01 else f"{waste:.0%}".replace("%", " %")
 
 
 def _render_code(plan: PlanRecord, options: RenderOptions) -> list[str]:

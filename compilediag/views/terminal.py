@@ -123,8 +123,6 @@ def render_card(card: Card, options: RenderOptions, *, whole: bool = False) -> l
     """Render one finding on a screen: what happened; the line with the history of its value, and
     who changed it; what to change, in two lines, or `whole`."""
     lines = render_title(card, options)
-    # For what is in a library the program's own line comes first, and the library's behind it on a
-    # line of its own.
     also = f"and from {pluralize(card.other_lines, 'other line')}" if card.other_lines > 0 else ""
     below = card.calls and card.library
     parts = [card.line, also]
@@ -143,8 +141,6 @@ def render_card(card: Card, options: RenderOptions, *, whole: bool = False) -> l
     elif who := card.changed or next(iter(card.written), ""):
         lines += options.wrap(who, INDENT)
     lines += options.wrap(card.relation, INDENT) if card.relation else []
-    # The change that is proved to remove it and what it did, else what should: one line, however
-    # long, to be copied.
     if card.proof is not None:
         lines.append(options.paint(f"{INDENT}proved: {card.proof.change}", "green"))
         seen = [card.proof.effect, pluralize(card.proof.runs, "run")]
@@ -157,7 +153,6 @@ def render_card(card: Card, options: RenderOptions, *, whole: bool = False) -> l
         joined = joined[:-4].rstrip()
         short = f"{joined}{options.ellipsis} (explain {card.number})"
         advice = options.wrap(short, label, style="cyan")
-    # However long, to be copied.
     settings = card.settings[:1] if whole else ()
     return [*lines, *advice, *(options.paint(f"{INDENT}no edit: {x}", "cyan") for x in settings)]
 

@@ -10,6 +10,7 @@ from compilediag.receipt.finding_keys import normalize_file, normalize_function
 from compilediag.receipt.schema.compiles import VariedValue, mask_indices
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import FrameName
+from compilediag.timeline.ownership import classify_ownership
 from compilediag.views.document import Block, Table
 from compilediag.views.place import name_frames
 from compilediag.views.sentence import format_history, name_values
@@ -77,7 +78,7 @@ def _build_row(
     if any(each.values != row.values for each in members):  # of the first name, not of all
         shown = f"{options.clean(row.variable.rpartition('.')[2])}: {shown}"
     place = ""
-    if changer is not None:
+    if changer is not None and classify_ownership(changer.file) != "torch":
         place = options.format_place(normalize_file(changer.file), changer.line, 20)
     return (
         options.truncate(options.clean(name), max(options.width * 2 // 5, 16)),

@@ -80,8 +80,6 @@ def render(
         tail += options.wrap(f"each rank: compilediag show --ranks{suffix}", "  also: ")
     following = choose_command(receipt, suffix, changed=changed)
     tail += options.wrap_commands([options.clean(following, 400)])
-    # The findings, as many as fit; then how to see the others. With `complete` all of them, and the
-    # last lines that a failed program printed.
     table = render_lines(build_varied(receipt, options, complete=complete), options)
     graphs = render_graphs(receipt, options, complete=complete)
     head += ["", *table] if table else []

@@ -231,3 +231,15 @@ def test_a_number_made_of_two_sizes() -> None:
         "torch makes a graph for each size of `x.size()[1]*x.size()[0]`, because test_size_advice"
     )
     assert "loops over it" in found.fix.summary
+
+
+@pytest.mark.parametrize("first", [0, 4])
+def test_a_view_that_begins_within_its_tensor(first: int) -> None:
+    """A dynamic graph that is made for one takes none that begins with the tensor: no recipe."""
+    parts = torch.ones(12, 4).split(4)
+    with compilediag.watch() as seen:
+        call = compiled(summed_rows)
+        for part in (parts[first // 4], parts[2][:2], parts[0]):
+            call(part)
+    (finding,) = (each for each in seen.findings if each.rule == "CD105")
+    assert (finding.fix.label == "fix") == (first == 0)

@@ -231,6 +231,9 @@ def test_one_probable_line_changes_a_name_and_its_flags() -> None:
     assert (found.common_cause.evidence, found.common_cause.line) == ("probable", 40)
     assert "probably changed 3 guarded values" in found.title
     assert f"each state that {SWITCH.text} ({FILE}:40) leaves" in found.fix.summary
+    assert "first compiled call" in found.fix.summary
+    (again,) = findings(recompile(3, *guards), recompile(6, *guards))
+    assert "first compiled call" not in again.fix.summary, "set again and again"
 
 
 def test_flags_may_follow_in_some_of_the_recompiles() -> None:
@@ -470,8 +473,10 @@ def test_a_value_that_varies_without_the_break_too_does_not_follow() -> None:
         (ITEM_BREAK, (ENTERED, UserCall(FILE, 51, "evaluate", "encode(x)")), False),
         (ITEM_BREAK, (IN_EAGER, replace(IN_EAGER, line=85, text="self.b(x)")), False),
         (ITEM_BREAK, (IN_EAGER, replace(IN_EAGER, line=5)), False),
+        (ITEM_BREAK, (ENTERED, replace(CALLED, defined_at=FRAME.line)), True),
+        (ITEM_BREAK, (ENTERED, replace(CALLED, defined_at=FRAME.line + 1)), False),
     ],
-    ids=["behind", "asked for", "unrelated", "of a namesake", "of one above it"],
+    ids=["behind", "asked for", "unrelated", "of a namesake", "of one above it", "its", "not its"],
 )
 def test_what_is_behind_a_break_waits_for_it(
     text: str, entered: tuple[UserCall, UserCall], *, behind: bool

@@ -62,14 +62,7 @@ CALLEES = {
     "br_warn": 2 * (("_warnings.warn", "_warnings", NO_SOURCE),),
     "br_random": 2 * (("Random.random", None, NO_SOURCE),),
     "br_random_choice": 2 * (("random.Random.choice", "random", ON_PURPOSE),),
-    "br_manual_seed": (
-        ("torch.random.manual_seed", "torch.random", ON_PURPOSE),
-        (
-            "torch.random.manual_seed",
-            "torch.random",
-            ON_PURPOSE,
-        ),
-    ),
+    "br_manual_seed": 2 * (("torch.random.manual_seed", "torch.random", ON_PURPOSE),),
     "br_open": 2 * (("open", None, None),),
     "br_disabled": 2 * (("br_disabled.<locals>.g", None, None),),
     "br_nonzero": 2 * (("aten.nonzero.default", None, None),),
@@ -195,6 +188,13 @@ def test_a_wrapper_has_the_name_of_what_it_wraps(
     assert report.callee == (
         named if wrapper is None else (name, module, f"as wrapped in {wrapper}")
     )
+
+
+def test_a_method_is_named_where_torch_gives_no_module() -> None:
+    text = SKIPPED.format(module="m", name="Optimizer.zero_grad", file="torch/_compile.py")
+    wrapped = "qualname: Optimizer.zero_grad, name: inner, filename: `/x/torch/_compile.py`"
+    report = read_break(text.replace("module: m, qualname: Optimizer.zero_grad", wrapped))
+    assert report.callee == ("Optimizer.zero_grad", None, ON_PURPOSE)
 
 
 def test_explicit_breaks() -> None:

@@ -110,6 +110,19 @@ def test_a_break_of_many_kinds_has_the_hint_of_torch() -> None:
     fix = only(timeline([attempt("0/0")], breaks=(site(RNN),))).fix
     assert "allow_rnn = True" in fix.summary
     assert "each length is a graph of its own" in (fix.caveat or "")
+    # One hint leaves out the module of the option: it is that option, and said once.
+    unset = CREATED.replace("Do not set `requires_grad=True`", "Set torch._dynamo.allow_rnn=True")
+    fix = only(timeline([attempt("0/0")], breaks=(site(unset),))).fix
+    assert fix.summary.count("allow_rnn") == 1
+
+
+def test_nobody_passes_the_iterator_of_a_comprehension() -> None:
+    """Up to Python 3.11 it is a function that the code around it calls with one."""
+    text = CREATED.replace("gb0225", "gb4347").replace("Hint: ", "Hint: Please ")
+    text += '\nUser code traceback:\n  File "/home/user/app.py", line 14, in {}\n    x\n'
+    for name, advice in (("<listcomp>", "call it outside the compiled"), ("f", "pass a list")):
+        found = only(timeline([attempt("0/0")], breaks=(site(text.format(name)),)))
+        assert (found.rule, found.fix.summary.startswith(advice)) == ("CD205", True)
 
 
 def test_an_explicit_break_of_others_can_only_be_accepted() -> None:

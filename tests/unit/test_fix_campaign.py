@@ -28,7 +28,7 @@ from compilediag.runs.certify.execute import Pair
 from compilediag.runs.fix import campaign as campaigns
 from compilediag.runs.fix.campaign import Campaign, choose_steps, make_campaign, run_campaign
 from compilediag.runs.fix.executions import Attempt
-from compilediag.runs.fix.results import NAME, build_fix_json, format_env, save_results
+from compilediag.runs.fix.results import NAME, add_proofs, build_fix_json, format_env, save_results
 from compilediag.runs.supervised.run import Program
 from compilediag.runs.supervised.run_options import RunOptions
 from compilediag.runs.trials.trial import choose_campaign_folder
@@ -416,6 +416,19 @@ def test_the_screen_says_what_to_edit_where_nothing_is_proved(runs, tried, candi
     plan = render_candidates(BEFORE, [(FIRST, ListedChanges((), tuple(edits)))], RenderOptions())
     assert "no change to try\n" in plan
     assert "not possible: edit 1: `x[1]` is kept\n" in plan
+
+
+def test_a_recipe_that_was_refused_is_advised_no_more(runs: Runs) -> None:
+    """Neither on the screen nor in the receipt, which `show` and `explain` read."""
+    made = campaign()
+    refused = run_campaign(made)[0].tried[0]
+    said = refused.change.line
+    fix = msgspec.structs.replace(FIRST.fix, summary=said, recipe="setting")
+    item = msgspec.structs.replace(FIRST, fix=fix)
+    text = screen(result := FindingResult(item, (refused,), ListedChanges((), ())))
+    assert "fix at" not in text
+    assert "its recipe was tried here and refused: 1 of 1 recompiles" in text
+    assert add_proofs(made, [result]).findings[0].fix.label == "advice"
 
 
 def test_the_screen_puts_each_line_where_it_belongs() -> None:

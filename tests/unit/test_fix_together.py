@@ -26,8 +26,8 @@ def finding(number: int, rule: str, value: str = "", severity: str = "warning") 
     )
 
 
-def run_of(*findings: FindingRecord, elsewhere: str = "") -> Receipt:
-    """One recompile by all of them; by that of the given id in another frame."""
+def run_of(*findings: FindingRecord, elsewhere: str = "", grown: str = "") -> Receipt:
+    """One recompile by all of them; by that of the given id in another frame, by `grown` too."""
     run = receipt("2.13.0")
     event = run.compile.events[0]
     cause = event.causes[0]
@@ -36,14 +36,13 @@ def run_of(*findings: FindingRecord, elsewhere: str = "") -> Receipt:
         frame=msgspec.structs.replace(event.frame, line=40),
         causes=(msgspec.structs.replace(cause, finding=elsewhere),),
     )
-    here = msgspec.structs.replace(
-        event,
-        causes=tuple(
-            msgspec.structs.replace(cause, finding=each.id)
-            for each in findings
-            if each.id != elsewhere
-        ),
+    here = tuple(
+        msgspec.structs.replace(cause, finding=each.id) for each in findings if each.id != elsewhere
     )
+    if grown:
+        size = {"source": grown, "expected": "[4, 2]", "actual": "[4, 3]"}
+        here += (msgspec.structs.replace(here[0], **size),)
+    here = msgspec.structs.replace(event, causes=here)
     return msgspec.structs.replace(
         run, findings=findings, compile=msgspec.structs.replace(run.compile, events=(here, other))
     )
@@ -69,6 +68,15 @@ def test_a_combination_has_the_sources_of_what_met() -> None:
     sizes = finding(1, "CD105", BATCH), finding(2, "CD105", CONTEXT)
     assert lines(2, *sizes, finding(3, "CD120")) == [OF_ALL]
     assert lines(0, finding(3, "CD120"), finding(4, "CD111")) == []
+
+
+def test_what_grows_with_a_tensor_is_in_its_line() -> None:
+    """One that is left out makes the same call compile again."""
+    held = finding(1, "CD103", "L['self'].mask:0")
+    held = msgspec.structs.replace(held, evidence={**held.evidence, "kind": "shape"})
+    run = run_of(held, grown="L['self'].memory")
+    line = f"export {SOURCES}=\"L['self'].mask:0,L['self'].memory:1\""
+    assert line in [change.line for change in list_changes(held, run)]
 
 
 def test_what_has_another_cause_gets_no_sources() -> None:

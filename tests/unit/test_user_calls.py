@@ -52,6 +52,7 @@ def test_positions_and_keywords() -> None:
     """Parameters of each kind with the expressions passed, named as guards name them."""
     a, b = object(), object()
     batch = {"y": b}
+    assert forward(a).defined_at == test_positions_and_keywords.__code__.co_firstlineno
     assert _told(forward(a, batch["y"], b, scale=len("ab"), extra=a)) == (
         'forward(a, batch["y"], b, scale=len("ab"), extra=a)',
         {

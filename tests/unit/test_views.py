@@ -29,6 +29,7 @@ from compilediag.receipt.schema.compiles import (
     RefusedChange,
     ValueInGraph,
     VariedValue,
+    Writer,
 )
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views import summary
@@ -217,6 +218,10 @@ def test_a_break_of_which_no_compile_is_known_is_not_said_to_be_in_every_call() 
     section = replace(MADE.compile, graph_breaks=1, breaks=(site,))
     head = build_headline(replace(MADE, compile=section, findings=(*MADE.findings, found)))
     assert head.sentence == "1 graph break in calls of f"
+    noted = replace(found, severity="info")  # then the count is not that of all below
+    section = replace(section, graph_breaks=3)
+    head = build_headline(replace(MADE, compile=section, findings=(*MADE.findings, noted)))
+    assert head.sentence == "2 of 3 graph breaks in calls of what is compiled"
 
 
 def test_a_limit_behind_a_break_lasts_as_well() -> None:
@@ -331,10 +336,11 @@ def with_source(*lines: str, key: str = "CD104-logged", **change: object) -> Rec
         frame=frame, process=0, epoch=0, variable="self.logged", rule="CD104", count=2, entries=(),
         values=tuple(ValueInGraph(compile_id=f"0/{n}", value=f"{n} items") for n in range(8)),
     )  # fmt: skip
-    own = replace(
-        first, rule="CD104", variable="self.logged", key=key, excerpts=(excerpt,), **change
-    )
-    section = replace(MADE.compile, varied=(row, replace(row, variable="x")))
+    about = {"rule": "CD104", "variable": "self.logged", "key": key}
+    own = replace(first, excerpts=(excerpt,), **about, **change)
+    in_torch = Writer(function="train", file="site-packages/torch/nn/modules/module.py", line=2902)
+    other = replace(row, variable="x", writers=(in_torch,))  # which says nothing of the program
+    section = replace(MADE.compile, varied=(row, other))
     return replace(MADE, compile=section, findings=(own,))
 
 

@@ -75,6 +75,7 @@ def find_behind_breaks(timeline: Timeline) -> BehindBreaks:
     breaks: dict[CompileId, BreakLine] = {}
     above: dict[CompileId, CompileId] = {}
     broke: set[CompileId] = set()
+    begins: dict[FrameId, int | None] = {}  # first lines of the whole functions
     for event in sorted(timeline.compiles, key=lambda event: event.t) if sites else ():
         if not event.forward:
             continue
@@ -86,14 +87,16 @@ def find_behind_breaks(timeline: Timeline) -> BehindBreaks:
         caller = where if is_rest else call and (call.file, call.function)
         before = next(
             (
-                (at, met.id)
+                (at, met)
                 for at, met in reversed(broken[(*thread, caller)].values())
-                if is_rest or (call is not None and _may_hold(met, call))
+                if is_rest or (call is not None and _may_hold(met, call, begins.get(met.key)))
             ),
             None,
         )
+        of_whole = None if before is None else begins[before[1].key]
+        begins[event.key] = of_whole if is_rest else event.frame.line
         if before is not None and event.kind == "first":
-            behind.setdefault(event.key, before)
+            behind.setdefault(event.key, (before[0], before[1].id))
         if before is not None and event.key in behind:
             breaks[event.id], above[event.id] = behind[event.key]
         site = sites.get(event.id)
@@ -106,9 +109,11 @@ def find_behind_breaks(timeline: Timeline) -> BehindBreaks:
     return BehindBreaks(breaks, above, frozenset(broke), compiles)
 
 
-def _may_hold(broken: Compile, call: UserCall) -> bool:
-    """True if a call by a function of that name may be in the broken one: not above its first line,
-    nor as far down as the call that the broken one itself was entered by."""
+def _may_hold(broken: Compile, call: UserCall, begins: int | None) -> bool:
+    """True if a call by a function of that name may be in the broken one: both begin at one line,
+    or it is not above that line, nor as far down as the call that entered the broken one."""
+    if call.defined_at and begins is not None:
+        return call.defined_at == begins
     own, first = broken.entered_at, broken.frame.line
     if find_resumed_function(broken.frame.function) is not None:
         return True  # its line is that of the break

@@ -412,8 +412,7 @@ def _merge_one_line(groups: Sequence[Group], *, steps_known: bool) -> list[Group
 
 def _iterate_lines(cause: Cause, recompile: Recompile) -> Iterator[tuple[Hashable, CommonCause]]:
     """Iterate the lines between the two calls: of those that were seen, the changing one and its
-    callers within the function that makes the calls, which runs on; else those that are probable,
-    as one."""
+    callers within the function that makes the calls, which runs on; else the probable, as one."""
     called_from = recompile.entered_at
     if cause.changed is None:
         call = None if called_from is None else (called_from.file, called_from.line)

@@ -317,8 +317,7 @@ def _explain_from_text(reasons: Sequence[str], frame: Location, problem: str | N
 
 def _sort_causes(conditions: Sequence[Condition]) -> tuple[Cause, ...]:
     """Sort into causes, what no entry accepts first: a value that was compiled for before
-    recompiles only together with it. Parameters are frozen and released by what changed beside
-    them."""
+    recompiles only together with it. Parameters are frozen by what changed beside them."""
     ranked = sorted(
         conditions,
         key=lambda cond: (
@@ -503,8 +502,7 @@ def _identify_part(condition: Condition) -> tuple[Hashable, str | None]:
 
 
 def find_combination(entries: Sequence[Sequence[Condition]]) -> tuple[Condition, ...]:
-    """Find the fewest known values that no entry accepts together; empty where one value is new, or
-    may be."""
+    """Find the fewest known values that no entry accepts together; empty where one may be new."""
     own = select_this_instance(entries)
     conditions = [condition for entry in own for condition in entry]
     refused = [{identify_condition(condition) for condition in entry} for entry in own]

@@ -40,8 +40,7 @@ class _Family(NamedTuple):
 
 
 def judge_recompiles(timeline: Timeline, causes: RunCauses) -> Mapping[CompileId, Need]:
-    """Judge each recompile that counts: "wanted" or "avoidable" where the run shows it, else
-    "undecided"."""
+    """Judge each recompile that counts: "undecided" but where the run shows what it is."""
     families: dict[tuple[int, CauseId], list[Recompile]] = defaultdict(list)
     for event in timeline.recompiles:
         for cause in dict.fromkeys(cause.id for cause in causes.get_causes(event)):

@@ -285,8 +285,7 @@ def _measure_startup(
 
 
 def flatten_intervals(intervals: Iterable[Interval], wall: int) -> list[Interval]:
-    """Flatten to disjoint intervals in time order; of those that overlap the deepest, then latest,
-    wins."""
+    """Flatten to disjoint intervals in time order: of overlapping ones the deepest, then latest."""
     waiting = sorted(intervals, key=lambda part: part.start)
     edges = sorted({min(edge, wall) for part in waiting for edge in (part.start, part.end)})
     flat: list[Interval] = []

@@ -70,8 +70,6 @@ MAX_RUNS = 200
 
 MAX_REPORTS = 200
 
-ARTIFACTS_FOLDER = "artifacts"
-
 
 def build_loops_section(timeline: Timeline) -> PipelineSection | None:
     """Build the section of loops of producers and consumers; None where the program measured none,
@@ -84,8 +82,7 @@ def build_loops_section(timeline: Timeline) -> PipelineSection | None:
 
 
 def build_tracked_section(timeline: Timeline) -> tuple[TrackedRecord, ...]:
-    """Build the section of tracked runs: the newest of the lead process, else of the first that has
-    any."""
+    """Build the section of tracked runs: the newest of the lead process, else of the first one."""
     records: list[TrackedRecord] = []
     for run in _select_runs(timeline)[-MAX_RUNS:]:
         metrics = tuple(

@@ -206,7 +206,7 @@ def _build_phases(timeline: Timeline, every: Sequence[Step], process: int) -> Ph
     their rest."""
     steps = [step for step in every if not step.unsampled]
     measured: dict[str, float | None] = {
-        name: _sum_measured(getattr(step, f"{name}_s") for step in steps)
+        name: sum_measured(getattr(step, f"{name}_s") for step in steps)
         for name in ("data_wait", "forward", "backward", "optimizer", "spans")
     }
     known = sum(seconds for seconds in measured.values() if seconds is not None)
@@ -233,7 +233,7 @@ def _build_phases(timeline: Timeline, every: Sequence[Step], process: int) -> Ph
     )
 
 
-def _sum_measured(seconds: Iterable[float | None]) -> float | None:
+def sum_measured(seconds: Iterable[float | None]) -> float | None:
     """Sum what was measured, in seconds; None when nothing was."""
     known = [value for value in seconds if value is not None]
     return sum(known) if known else None

@@ -13,6 +13,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from compilediag.timeline.recorded import CadenceGroup
 from compilediag.timeline.timeline import Compile, SampledStep, Step, Timeline
@@ -151,7 +152,7 @@ def _build_sample(
 def find_extra(variant: Sequence[Compile], control: Sequence[Compile]) -> tuple[Compile, ...]:
     """Find the compiles of `variant` without a counterpart in `control`, in time order."""
     left, others = list(variant), list(control)
-    for key in (_get_step_key, _get_reason_key):
+    for key in (attrgetter("frame", "forward", "step"), _get_reason_key):
         left, others = _drop_pairs(left, others, key), _drop_pairs(others, left, key)
     return tuple(left)
 
@@ -168,10 +169,6 @@ def _drop_pairs(
         else:
             alone.append(event)
     return alone
-
-
-def _get_step_key(event: Compile) -> Hashable:
-    return event.frame, event.forward, event.step
 
 
 def _get_reason_key(event: Compile) -> Hashable:

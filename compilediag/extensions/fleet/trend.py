@@ -138,7 +138,9 @@ def _build_series(part: _Part, rules: Rules, chance: float, needed: int) -> Seri
         least = part.measure.min_change if rules.at_least is None else rules.at_least
         steps: tuple[noisy_steps.LevelStep, ...] = ()
         if _is_tested(part):
-            ties = [_make_tie_key(entry.receipt_id) for entry in part.entries]
+            # Equal values in an order that has nothing to do with time.
+            ids = [entry.receipt_id.encode("utf-8", "replace") for entry in part.entries]
+            ties = [int(blake2b(one, digest_size=8).hexdigest(), 16) for one in ids]
             rule = noisy_steps.StepRule(chance, least, shares)
             steps = noisy_steps.find_steps(values, ties, rule)
         ends = [*(step.at for step in steps[1:]), len(values)]
@@ -184,12 +186,6 @@ def _list_count_changes(part: _Part, levels: Levels) -> Iterable[LevelChange]:
         after = part.values[-1]
         places = noisy_steps.LevelStep(at, at, at, known[-1].value, after, 0.0)
         yield _build_change(part, places, number - at)._replace(chance=None, lasting=False)
-
-
-def _make_tie_key(receipt_id: str) -> int:
-    """Make a key that orders equal values in a way that has nothing to do with time."""
-    digest = blake2b(receipt_id.encode("utf-8", "replace"), digest_size=8).digest()
-    return int.from_bytes(digest, "big")
 
 
 def _build_change(part: _Part, step: noisy_steps.LevelStep, receipts: int) -> LevelChange:

@@ -23,6 +23,7 @@ from compilediag.diagnosis.figures.goodput import (
     settle,
 )
 from compilediag.extensions.telemetry.metrics import OTHER, Labels, MetricsSnapshot
+from compilediag.readers.journal import order_start
 from compilediag.runs.supervised.child import ExitInfo
 from compilediag.timeline.process import unpack_batches
 from compilediag.timeline.timeline import Compile, Step, Timeline, fold
@@ -58,11 +59,6 @@ class LiveProcess:
     """The last record of a `tracker()` of the program."""
     account_lost: bool = False
     """A span or a compile reached back into settled time: there is no account any more."""
-
-    def get_start_order(self) -> tuple[bool, str, str]:
-        """Get the key that orders processes by their start, as `read_run` does."""
-        started = self.started
-        return (started is None, started.started_utc if started else "", self.name)
 
     def add(self, events: Iterable[wire.Event]) -> None:
         """Add new events of the journal."""
@@ -191,7 +187,7 @@ class LiveRun:
         end: ExitInfo | None = None,
     ) -> MetricsSnapshot:
         """Take the state now. The mean step time is of the steps since the previous snapshot."""
-        processes = sorted(self._processes.values(), key=LiveProcess.get_start_order)
+        processes = sorted(self._processes.values(), key=lambda p: order_start(p.started, p.name))
         timeline = fold([process.events for process in processes])
         counts, is_again = timeline.counts, make_recompile_test(timeline)
         parts = sum_compile_seconds(timeline.compiles)

@@ -64,18 +64,19 @@ _CONTEXT = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _HINT = re.compile(r"^ {2}Hint: (?P<text>[^\n]{0,4096})", re.MULTILINE)
-_GENERAL_HINT = re.compile(
-    r"It may be|Your code may|This (is likely|graph break)|Please |Avoid calling|.*_dynamo\.config"
-)
-"""Of hints that torch gives about many breaks, or about an option."""
 _OPTION = re.compile(
     # One hint of torch's leaves out the module of the options.
     r"torch\._dynamo\.(?:config\.)?(\w{1,80})`?\s?(?:=|to)\s?`?(True|False)\b"
 )
+_GENERAL_HINT = re.compile(
+    r"It may be|Your code may|This (is likely|graph break)|Please |Avoid calling|.*_dynamo\.config"
+    rf"|.*{_OPTION.pattern}"
+)
+"""Of hints about many breaks, or about an option."""
 _GB_ID = re.compile(r"/gb/gb(\d{4})\b")
 _SKIPPED = re.compile(
-    r"module: (?P<module>[^,\n]{1,200}), qualname: (?P<name>[^,\n]{1,200}), "
-    r"skip reason: (?P<why>[^\n]{0,300})"
+    r"(?:module: (?P<module>[^,\n]{1,200}), )?qualname: (?P<name>[^,\n]{1,200}), "
+    r"(?:name: [^,\n]{1,200}, filename: `[^`\n]{1,4096}`, )?skip reason: (?P<why>[^\n]{0,300})"
 )
 _PACKAGE_FILE = re.compile(
     r"in file `[^`\n]{0,4096}?\b(?:site|dist)-packages/"
@@ -195,8 +196,7 @@ def _extract_reason(text: str) -> str:
 
 
 def _extract_title(cause: str) -> str:
-    """Extract the title: the last line before the explanation that is not indented, else the first
-    of the text."""
+    """Extract the title: the last line not indented before the explanation, else the first."""
     head, explained, _ = cause.partition("\n  Explanation:")
     lines = [line for line in head.split("\n") if line.strip() and not line.startswith(" ")]
     plain = [line for line in lines if not _LEAD_IN.match(line)]
@@ -227,7 +227,7 @@ def _match_category(rules: Patterns, text: str) -> str | None:
 def _find_callee(explanation: str, context: str) -> Callee | None:
     skipped = _SKIPPED.match(context)
     if skipped is not None:
-        module = skipped["module"] if skipped["module"] != "<unknown module>" else None
+        module = None if skipped["module"] == "<unknown module>" else skipped["module"]
         name = skipped["name"] if module is None else f"{module}.{skipped['name']}"
         why = skipped["why"].strip()
         # torch prints the file or folder that it skips, and that is of the machine.

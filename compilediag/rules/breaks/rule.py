@@ -302,7 +302,9 @@ def _choose_advice(
 
 
 def _choose_edit(report: BreakReport, *, in_package: bool, call: UserCall | None) -> Advice:
-    code = CODES[report.category]
+    code, at = CODES[report.category], report.site
+    if code == "CD205" and at is not None and at.function.endswith("comp>"):
+        code = "CD203"  # up to Python 3.11 a comprehension gets an iterator from the code around it
     if in_package and code not in _BY_THE_CALLER:
         if call is None:
             return WITHIN_PACKAGE

@@ -115,7 +115,7 @@ def _describe_size(known: Facts) -> TitleAndAdvice:
         # size a constant, and the code may need it as one.
         kept, uses = any(part.changed == "scalar" for part in group.follows), list_uses(group)
         needed = known.is_static and (uses is None or not {use.kind for use in uses} <= INT_USES)
-        unmarked = is_held_by_package(group) or kept or needed
+        unmarked = is_held_by_package(group) or kept or needed or known.begins_within
         marking = None if unmarked else _format_marking(known)
         advice = EACH_SIZE if marking is None else MARKED.fill(marking=marking)
     return title, _add_frame_caveat(group, advice)

@@ -153,7 +153,7 @@ def add_proofs(campaign: Campaign, results: Sequence[FindingResult]) -> Receipt:
         elif proof is not None and proof.change in {change.change for change in refused}:
             proof = None  # that of a campaign before
         fixes[result.finding.id] = msgspec.structs.replace(
-            result.finding.fix,
+            result.advised.fix,
             verified=proof is not None,
             proof=proof,
             refused=tuple(refused[:MAX_REFUSED]),

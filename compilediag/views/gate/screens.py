@@ -65,8 +65,6 @@ def render_terminal(judgements: Sequence[Judgement], options: RenderOptions) -> 
         lines.append(options.paint(line, _STYLE[worst]))
     for judgement in ordered[:MAX_CONFIGURATIONS]:
         lines += [*([""] if lines else []), *_render_head(judgement, options)]
-        # What failed; what is so; where, how often and its seconds; the guard; what to change.
-        # Those beyond `MAX_IN_FULL` get a line each.
         failures = judgement.failures
         for number, issue in enumerate(failures[: MAX_IN_FULL + MAX_LINES], 1):
             head = f"{number:>3}  {options.clean(format_title(issue), 200)}"
@@ -158,8 +156,6 @@ def render_markdown(judgements: Sequence[Judgement], options: RenderOptions) -> 
     left, room = 0, FAILURE_BYTES
     for number, (judgement, issue) in enumerate(failures):
         own = rows[id(judgement)]
-        # What it is of what, the code with a link to its page where it is one of ours; why,
-        # where, how often, its cost, the fix.
         name = issue.variable or issue.function
         known = REGISTER.get(issue.rule)
         what: list[str] = []

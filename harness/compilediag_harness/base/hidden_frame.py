@@ -7,8 +7,7 @@ from typing import Any
 
 class _HiddenFrame:
     """Leaves the frame of the function that has this `with` block out of the traceback of what is
-    raised in it, which then reads as in a plain run (CPython 3.11 and later; on 3.10 the frame
-    stays)."""
+    raised in it, which then reads as in a plain run (not on CPython 3.10)."""
 
     __slots__ = ()
 

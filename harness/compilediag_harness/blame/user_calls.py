@@ -83,10 +83,10 @@ def find_user_call(
             arguments.append((parameter, clip(_join_lines(written), _EXPRESSION_CHARS)))
     # Before Python 3.12 a comprehension is a function of its own, called where it stands.
     function = caller.f_back if code.co_name in _COMPREHENSIONS and caller.f_back else caller
-    name = function.f_code.co_name
-    name = find_resumed_function(name) or name
-    shown = clip(_join_lines(shown), _TEXT_CHARS)
-    return UserCall(file, line or 0, name, shown, tuple(arguments))
+    name, shown = function.f_code.co_name, clip(_join_lines(shown), _TEXT_CHARS)
+    whole = find_resumed_function(name)
+    defined_at = function.f_code.co_firstlineno if whole is None else 0
+    return UserCall(file, line or 0, whole or name, shown, tuple(arguments), defined_at)
 
 
 def copy_locals(frame: types.FrameType) -> dict[str, Any]:

@@ -114,8 +114,7 @@ class SizeGuardCollector:
 
 def _list_lines(guard: torch_compiles.SizeCondition) -> list[Location]:
     """List the lines of the traced code. `torch.export` runs it instead: there they are what is no
-    part of torch among the calls in progress. The calls below a compiled function are not about its
-    sizes."""
+    part of torch among the calls in progress, but for those below a compiled function."""
     if guard.traced or torch_compiles.get_compile_id():
         lines = [Location(frame.filename, frame.lineno or 0, frame.name) for frame in guard.traced]
     else:

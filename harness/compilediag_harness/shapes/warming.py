@@ -133,8 +133,7 @@ def compute_gradients(
 def compute_weighted_gradients(
     torch: Any, outputs: list[Any], wanted: list[Any]
 ) -> tuple[Any, ...]:
-    """Compute the gradient of each wanted tensor for fixed weights of the outputs; None for one
-    that has none."""
+    """Compute the gradient of each wanted tensor, None where it has none, for fixed weights."""
     if not wanted or not outputs:
         return (None,) * len(wanted)
     weights: list[Any] = []

@@ -56,8 +56,7 @@ class OwnMemory:
 
 def mark_fixed(tensor: Any, *, address: bool) -> bool:
     """Make Dynamo compile for exactly the sizes of `tensor`, whatever sizes it has seen, and with
-    `address` take it to stay where it is. False while Dynamo is not imported: nothing is compiled
-    then."""
+    `address` take it to stay where it is. False while Dynamo, which compiles, is not imported."""
     decorators = get_imported("torch._dynamo.decorators")
     if decorators is None or tensor.dim() == 0:
         return decorators is not None

@@ -309,9 +309,9 @@ def read_tensor_metadata(tensor: Any) -> tuple[Any, ...]:
     return (*known, tensor.stride()) if tensor.layout is torch.strided else known
 
 
-def read_layout(tensor: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Read the shape and strides of a tensor; None of what is none, or has no strides."""
-    return _read_directly(lambda below: (tuple(below.shape), tuple(below.stride())), tensor)
+def read_layout(tensor: Any) -> tuple[tuple[int, ...], tuple[int, ...], int] | None:
+    """Read the shape, strides and offset of a tensor; None of what is none, or has no strides."""
+    return _read_directly(lambda t: (tuple(t.shape), tuple(t.stride()), t.storage_offset()), tensor)
 
 
 class TensorMemory(NamedTuple):

@@ -223,8 +223,7 @@ class CallKeeper:
                     self._keep(kept, function, function, arguments)
 
     def _find_callable(self, place: Location, root: Any, function: Any) -> KeptCallable | None:
-        """Find the callable of a code object or class, made at its first call; None above the
-        limit."""
+        """Find the callable of a code or class, made at its first call; None above the limit."""
         code = getattr(function, "__code__", None)
         key = code or get_class(root)
         if key in self.callables:
@@ -322,8 +321,7 @@ class CallKeeper:
             return leaf
 
     def _find_modules(self, kept: KeptCallable, root: Any, leaves: list[Any]) -> tuple[Any, ...]:
-        """Find the modules that a call runs: the one called, else those that it is given or has by
-        name."""
+        """Find the modules that a call runs: the one called, else those it is given or names."""
         module = self._torch.nn.Module
         owner = getattr(root, "__self__", root)
         if issubclass(get_class(owner), module):

@@ -133,8 +133,7 @@ class PrintedLines:
         emit_lines(session, self._name, lines)
 
     def finish(self) -> None:
-        """Emit the lines that wait, the one in progress, and the digest of those that were too
-        many."""
+        """Emit the lines that wait, the one in progress, and the digest of those too many."""
         with self._lock:
             if self._session is None:
                 return

@@ -48,6 +48,8 @@ class UserCall:
     arguments: tuple[tuple[str, str], ...] = ()
     """What the call passes, as far as that is certain: the parameter of the compiled function as
     its guards name it ("x", "args[0]"), and the expression."""
+    defined_at: int = dataclasses.field(default=0, compare=False)
+    """First line of `function`; 0 where it is not known, and in the rest of one after a break."""
 
 
 KINDS: dict[str, type[Event]] = {}

@@ -202,6 +202,7 @@ class TensorGuard:
     """The guard's text up to sizes: type, dispatch keys, dtype, device and requires_grad."""
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+    offset: int = 0
 
 
 @event
