@@ -1,7 +1,9 @@
 """The executions of a campaign, and what is known when it is stopped."""
 
 import json
+import re
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -394,6 +396,17 @@ def test_the_screen_says_what_to_edit_where_nothing_is_proved(runs, tried, candi
     plan = render_candidates(BEFORE, [(FIRST, ListedChanges((), tuple(edits)))], RenderOptions())
     assert "no change to try\n" in plan
     assert "not possible: edit 1: `x[1]` is kept\n" in plan
+
+
+def test_advice_that_was_refused_is_not_given_again(runs: Runs) -> None:
+    refused = run_campaign(campaign())[0].tried[0]
+    line = 'export TORCH_COMPILE_OVERRIDE_DYNAMO_CONFIGS=">=0:allow_rnn=True"'
+    tried = replace(refused, change=replace(refused.change, line=line))
+    for other, said in (("", "no other change is known"), ("keep it out; or ", "keep it out")):
+        advice = f"{other}set torch._dynamo.config.allow_rnn = True, as torch's own hint says"
+        item = msgspec.structs.replace(FIRST, fix=FixRecord(summary=advice, how=""))
+        text = screen(FindingResult(item, (tried,), ListedChanges((tried.change,), ())))
+        assert re.search(rf"advice at [^:]*:\d+ in \w+: {said}\n", text), text
 
 
 def test_the_screen_puts_each_line_where_it_belongs() -> None:

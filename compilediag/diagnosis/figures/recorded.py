@@ -70,8 +70,6 @@ MAX_RUNS = 200
 
 MAX_REPORTS = 200
 
-ARTIFACTS_FOLDER = "artifacts"
-
 
 def build_loops_section(timeline: Timeline) -> PipelineSection | None:
     """Build the section of loops of producers and consumers; None where the program measured none,
