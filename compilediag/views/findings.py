@@ -79,7 +79,7 @@ def build_card(
         settings=tuple(
             clean(format_export(candidate.setting, candidate.value), LINE_CHARS)
             for candidate in fix.candidates[fix.recipe == SETTING :]
-            if fix.recipe is not None  # what is only tried may raise
+            if fix.recipe is not None or not finding.rule.startswith("CD2")  # a try may raise
         ),
         proof=_build_proof(finding, receipt, options),
         refused=tuple((clean(refusal.change), clean(refusal.reason)) for refusal in fix.refused),
