@@ -326,17 +326,17 @@ def _judge_operations(
     if same_calls and new >= _LEAST_SHARE * old and not outside:
         of_call = (old - new) / max(1, count_calls(after.timeline))
         return "holds", f"{of_call:.3g} fewer operations a call: the change removed them"
-    running, now_running = _list_running(before.timeline), _list_running(after.timeline)
+    running, now_running = _count_running(before.timeline), _count_running(after.timeline)
     gone = [place for place in running if place not in now_running]
-    if gone and now_running.keys() <= running.keys():
+    if gone and now_running <= running:
         return "fails", f"{gone[0].function} is no longer compiled: {fewer}"
     return "undecided", f"less is compiled: {fewer}" + (f"; {outside}" if outside else "")
 
 
-def _list_running(timeline: Timeline) -> dict[_Place, None]:
-    """List the functions of graphs that ran, in their order."""
+def _count_running(timeline: Timeline) -> Counter[_Place]:
+    """Count the functions of graphs that ran, by place: a file may have several of one name."""
     graphs = (graph for graph in timeline.graphs_run if graph.operations and graph.calls)
-    return dict.fromkeys(_get_place(graph.frame) for graph in graphs)
+    return Counter(map(_get_place, dict.fromkeys(graph.frame for graph in graphs)))
 
 
 def _find_outside(before: ExecutedState, after: ExecutedState) -> str | None:

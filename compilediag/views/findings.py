@@ -24,11 +24,7 @@ from compilediag.views.document import (
     Text,
 )
 from compilediag.views.format import format_pair, format_seconds, format_steps, pluralize
-from compilediag.views.place import (
-    format_first_line,
-    format_line,
-    list_library_parts,
-)
+from compilediag.views.place import format_first_line, format_line, list_library_parts
 from compilediag.views.sentence import describe_finding, format_history
 from compilediag.views.style import RenderOptions
 
@@ -85,6 +81,7 @@ def build_card(
             clean(line, LINE_CHARS)
             for line in settings[fix.recipe == SETTING :]
             if all(line != refusal.change for refusal in fix.refused)
+            and (fix.recipe is not None or not finding.rule.startswith("CD2"))  # a try may raise
         ),
         proof=_build_proof(finding, receipt, options),
         refused=tuple((clean(refusal.change), clean(refusal.reason)) for refusal in fix.refused),

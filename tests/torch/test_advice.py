@@ -12,6 +12,8 @@ from torch._dynamo import utils
 
 import compilediag
 from compilediag.diagnosis.findings import Finding
+from compilediag.views.findings import build_card
+from compilediag.views.style import PLAIN
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from tools.advice.following import follow
@@ -361,6 +363,7 @@ def test_what_breaks_behind_a_break_in_an_eager_frame_is_not_known(
     found = next(found for found in seen.findings if "Dynamic shape" in found.title)
     assert found.fix.candidates
     assert found.fix.recipe is None
+    assert not build_card(1, found, seen.receipt, PLAIN).settings  # "no edit: …"
 
 
 def test_a_break_is_no_cause_of_the_recompiles_that_met_it(tmp_path: Path) -> None:

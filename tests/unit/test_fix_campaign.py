@@ -1,7 +1,9 @@
 """The executions of a campaign, and what is known when it is stopped."""
 
 import json
+import re
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -311,7 +313,8 @@ def test_a_budget_keeps_time_for_the_certificate(runs: Runs) -> None:
     assert proofs(run_campaign(made)) == [None, line(M)]
     assert runs.made == [UNCHANGED, FIRST_OF_ALL, CERTIFICATE]
     assert made.notes == [
-        "changes not tried within 105 s with a certificate: 1 of finding 1; a longer --budget goes on"
+        "changes not tried within 105 s with a certificate: 1 of finding 1; "
+        "a longer --budget goes on"
     ]
 
 
@@ -429,6 +432,17 @@ def test_a_recipe_that_was_refused_is_advised_no_more(runs: Runs) -> None:
     assert "fix at" not in text
     assert "its recipe was tried here and refused: 1 of 1 recompiles" in text
     assert add_proofs(made, [result]).findings[0].fix.label == "advice"
+
+
+def test_advice_that_was_refused_is_not_given_again(runs: Runs) -> None:
+    refused = run_campaign(campaign())[0].tried[0]
+    line = 'export TORCH_COMPILE_OVERRIDE_DYNAMO_CONFIGS=">=0:allow_rnn=True"'
+    tried = replace(refused, change=replace(refused.change, line=line))
+    for other, said in (("", "no other change is known"), ("keep it out; or ", "keep it out")):
+        advice = f"{other}set torch._dynamo.config.allow_rnn = True, as torch's own hint says"
+        item = msgspec.structs.replace(FIRST, fix=FixRecord(summary=advice, how=""))
+        text = screen(FindingResult(item, (tried,), ListedChanges((tried.change,), ())))
+        assert re.search(rf"advice at [^:]*:\d+ in \w+: {said}\n", text), text
 
 
 def test_the_screen_puts_each_line_where_it_belongs() -> None:

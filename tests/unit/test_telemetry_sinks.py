@@ -49,8 +49,7 @@ def collector():
 
 
 def fed(
-    settings: TelemetrySettings,
-    snapshots: Sequence[MetricsSnapshot],
+    settings: TelemetrySettings, snapshots: Sequence[MetricsSnapshot]
 ) -> list[exporter.ExportWorker]:
     """Every snapshot in turn, given to the receivers of `settings` until they are through."""
     sinks = exporter.make_sinks(settings, {}, configuration="train", run_id="20261121-train")
@@ -270,10 +269,7 @@ def test_a_hanging_receiver_costs_the_end_of_the_run_a_bounded_time(tmp_path: Pa
             {"otlp": "http://h", "telemetry_every": 5.0},
             "telemetry_every must be at least 15 seconds",
         ),
-        (
-            {"otlp": "http://h", "telemetry_every": float("nan")},
-            "telemetry_every must be at least",
-        ),
+        ({"otlp": "http://h", "telemetry_every": float("nan")}, "telemetry_every must be at least"),
     ],
 )
 def test_a_mistake_is_named_before_the_target_starts(settings, message: str) -> None:

@@ -50,6 +50,9 @@ from compilediag.timeline.process import extend_record
 from compilediag.timeline.timeline import Recompile, Timeline
 from compilediag_harness.wire import EntryDiff, Location
 
+_Begins: TypeAlias = Mapping[tuple[str, str], Set[int]]
+"""First lines of compiled functions, by file and name."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlamedCause(Cause):
@@ -92,9 +95,9 @@ def find_run_causes(timeline: Timeline) -> RunCauses:
     known: dict[object, Explanation] = {}
     asked = {recompile.id: recompile for recompile in timeline.recompiles}
     behind = find_behind_breaks(timeline)
-    lines: dict[tuple[str, str], set[int]] = defaultdict(set)
+    begins: dict[tuple[str, str], set[int]] = defaultdict(set)
     for frame in timeline.frames:
-        lines[frame.where.file, frame.where.function].add(frame.where.line)
+        begins[frame.where.file, frame.where.function].add(frame.where.line)
     by_compile: dict[CompileId, tuple[BlamedCause, ...]] = {}
     explained: dict[CompileId, Explanation] = {}
     for recompile in timeline.recompiles:
@@ -110,7 +113,7 @@ def find_run_causes(timeline: Timeline) -> RunCauses:
         other = any(get_code_info(cause.rule).owner == "instance" for cause in explanation.causes)
         other = other or behind.is_between_calls(recompile, nearest)
         by_compile[recompile.id] = tuple(
-            _make_blamed_cause(cause, recompile, timeline, lines, another_instance=other)
+            _make_blamed_cause(cause, recompile, timeline, begins, other_instance=other)
             for cause in explanation.causes
         )
         explained[recompile.id] = explanation
@@ -140,12 +143,7 @@ def find_run_causes(timeline: Timeline) -> RunCauses:
 
 
 def _make_blamed_cause(
-    cause: Cause,
-    recompile: Recompile,
-    timeline: Timeline,
-    lines: Mapping[tuple[str, str], Set[int]],
-    *,
-    another_instance: bool,
+    cause: Cause, recompile: Recompile, timeline: Timeline, begins: _Begins, *, other_instance: bool
 ) -> BlamedCause:
     # The user's line of the guard; where that lies in torch itself (an optimizer, a layer of
     # torch.nn), the frame that was compiled, if that is not torch's too.
@@ -154,7 +152,7 @@ def _make_blamed_cause(
         place = frame
     kind = cause.kind if cause.rule in BY_KIND else None
     changed = get_code_info(cause.rule).changed
-    if another_instance and changed in _CALLED_WITH:
+    if other_instance and changed in _CALLED_WITH:
         kind = ANOTHER_INSTANCE
     # A `FixedShape` was calling what it wraps at every size it will run at.
     planned = changed == "size" and any(
@@ -163,9 +161,9 @@ def _make_blamed_cause(
         if fixed_shape.process == recompile.process
         for warmed in fixed_shape.warmed
     )
-    known = lines.get((place.file, place.function), ())
-    begins = max((line for line in known if line <= place.line), default=0)
-    key = CauseId(cause.rule, cause.variable, place.file, place.function, kind, planned, begins)
+    above = (at for at in begins.get((place.file, place.function), ()) if at <= place.line)
+    where = place.file, place.function, kind, planned, max(above, default=0)
+    key = CauseId(cause.rule, cause.variable, *where)
     return extend_record(cause, BlamedCause, place=place, id=key)
 
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
+from itertools import chain
 
 from msgspec import structs
 
+from compilediag.diagnosis.causes.behind_breaks import get_whole_function
 from compilediag.diagnosis.causes.merge_by_common_cause import ANOTHER_INSTANCE
 from compilediag.diagnosis.codes import LIMIT, TEMPORARY, get_code_info
 from compilediag.diagnosis.findings import CauseId, Finding
-from compilediag.receipt.finding_keys import normalize_function
 from compilediag.receipt.schema.compiles import CandidateRecord
 from compilediag.receipt.schema.evidence import BreakEvidence
 from compilediag.rules.breaks.break_report import (
@@ -24,12 +25,7 @@ from compilediag.rules.breaks.break_report import (
     choose_severity,
     read_break_sites,
 )
-from compilediag.rules.changes import (
-    DYNAMO,
-    OVERRIDES,
-    ProgramChange,
-    make_variable_change,
-)
+from compilediag.rules.changes import DYNAMO, OVERRIDES, ProgramChange, make_variable_change
 from compilediag.rules.environment_variables import format_export
 from compilediag.rules.evidence import make_eager_absorption
 from compilediag.rules.fix_context import FIRST_WITH_UNBACKED, FixContext
@@ -178,7 +174,8 @@ ABSORBS = (
 
 FIXES = {
     "CD201": Advice(
-        "compute both sides and choose with torch.where; or branch with torch.cond",
+        "compute both sides and choose with torch.where; or branch with torch.cond; or check "
+        "outside of the compiled function, where the branch only raises or prints",
         "torch.where computes both sides; torch.cond needs functions without side effects, and "
         "torch 2.13 caches no graph with it",
     ),
@@ -344,21 +341,15 @@ def add_capture_recipe(finding: Finding, others: Iterable[Finding]) -> Finding:
     if _UNKNOWN_SHAPE not in (evidence.reason or "") or finding.location is None:
         return finding
     name, risk = "TORCHDYNAMO_CAPTURE_DYNAMIC_OUTPUT_SHAPE_OPS", CAPTURED.caveat or ""
-    functions = _list_functions(evidence)
+    # Functions that torch compiled, whole or the rest of, when it met the break; or another one.
+    whole = {*map(get_whole_function, evidence.frames)}
     reads = (BreakEvidence.parse(other.evidence) for other in others if other.rule == "CD202")
-    read = any(
-        _UNKNOWN_SHAPE not in (its.reason or "") and functions & _list_functions(its)
-        for its in reads
-    )
-    if finding.location.function in functions and not (evidence.ran_eager or read):
+    read = (its.frames for its in reads if _UNKNOWN_SHAPE not in (its.reason or ""))
+    others_in = whole.intersection(map(get_whole_function, chain.from_iterable(read)))
+    if finding.location.function in whole and not (evidence.ran_eager or others_in):
         finding = replace_advice(finding, CAPTURED.fill(line=format_export(name, "1")))
     captured = CandidateRecord("environment", name, "1", risk)
     return structs.replace(finding, fix=structs.replace(finding.fix, candidates=(captured,)))
-
-
-def _list_functions(evidence: BreakEvidence) -> set[str]:
-    """List the functions that torch compiled, whole or the rest of, when it met the break."""
-    return {normalize_function(name).removesuffix(" (resumed)") for name in evidence.frames}
 
 
 _UNFAITHFUL = frozenset(
