@@ -33,12 +33,7 @@ from compilediag.runs.trials.against_eager import (
     compare_numbers,
     run_pairs,
 )
-from compilediag.runs.trials.trial import (
-    Trial,
-    describe_failure,
-    run_first_trial,
-    run_with_plan,
-)
+from compilediag.runs.trials.trial import Trial, describe_failure, run_first_trial, run_with_plan
 from compilediag.runs.work_progress import WorkProgress
 
 _ONE_RUN = ("fix", "cadence_probe", "trace_writes", "trace", "tlparse", "depyf")

@@ -9,11 +9,7 @@ from importlib import import_module
 import msgspec
 
 from compilediag import extension_points
-from compilediag.commands.receipts import (
-    format_suffix,
-    load_receipt,
-    write_html,
-)
+from compilediag.commands.receipts import format_suffix, load_receipt, write_html
 from compilediag.commands.subcommand import subcommand
 from compilediag.commands.terminal import format_json, get_render_options, write
 from compilediag.errors import UsageError

@@ -24,14 +24,7 @@ from compilediag.receipt.schema.comparisons import (
 from compilediag.rules.make_finding import make_finding
 from compilediag.timeline.compiles import ProcessCaches
 from compilediag.timeline.timeline import Compile, Timeline
-from compilediag_harness.wire import (
-    BYPASS,
-    DISABLED,
-    FAILED,
-    HIT,
-    CacheLookedUp,
-    Location,
-)
+from compilediag_harness.wire import BYPASS, DISABLED, FAILED, HIT, CacheLookedUp, Location
 
 OUTCOMES = ("hits", "misses", "bypasses", "disabled", "failed")
 MAX_AGAIN, MAX_CHANGES = 100, 20  #: Most compiles listed, and components of each.

@@ -35,11 +35,7 @@ from compilediag.pytest_plugin.marks import (
     read_requirements,
 )
 from compilediag.pytest_plugin.report import write_test_receipt
-from compilediag.pytest_plugin.settings import (
-    SessionSettings,
-    read_settings,
-    set_cache_folder,
-)
+from compilediag.pytest_plugin.settings import SessionSettings, read_settings, set_cache_folder
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.watch import WatchResult, watch
 from compilediag.views.graphs import list_served

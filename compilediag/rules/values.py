@@ -14,9 +14,7 @@ from compilediag.diagnosis.findings import Finding
 from compilediag.rules import facts
 from compilediag.rules.changes import is_listable
 from compilediag.rules.facts import INT_USES, MATH, TENSOR_USES, Facts
-from compilediag.rules.fix_context import (
-    FIRST_WITH_UNBACKED,
-)
+from compilediag.rules.fix_context import FIRST_WITH_UNBACKED
 from compilediag.rules.make_finding import Advice, format_place, make_finding
 from compilediag.rules.objects import CONTAINER, FIRST_CALL, describe_hook
 from compilediag.rules.recompiles import RecompileRule, TitleAndAdvice

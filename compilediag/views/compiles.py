@@ -7,11 +7,7 @@ from __future__ import annotations
 import re
 
 from compilediag.receipt.schema.caches import CacheSection
-from compilediag.receipt.schema.compiles import (
-    CompileEvent,
-    CompileSeconds,
-    GuardsSection,
-)
+from compilediag.receipt.schema.compiles import CompileEvent, CompileSeconds, GuardsSection
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import FrameName
 from compilediag.views.document import Block, Paragraph, Preformatted, Table

@@ -14,9 +14,7 @@ from compilediag.receipt.user_line import find_leading_call
 from compilediag.rules.environment_variables import format_export
 from compilediag.views import lookups
 from compilediag.views.compiles import render_missed_entries
-from compilediag.views.findings import (
-    build_card,
-)
+from compilediag.views.findings import build_card
 from compilediag.views.format import format_more, format_seconds, pluralize
 from compilediag.views.graphs import MAX_FRAMES, list_served, render_restart
 from compilediag.views.place import format_frame

@@ -24,11 +24,7 @@ from compilediag.views.document import (
     Text,
 )
 from compilediag.views.format import format_pair, format_seconds, format_steps, pluralize
-from compilediag.views.place import (
-    format_first_line,
-    format_line,
-    list_library_parts,
-)
+from compilediag.views.place import format_first_line, format_line, list_library_parts
 from compilediag.views.sentence import describe_finding, format_history
 from compilediag.views.style import RenderOptions
 

@@ -5,12 +5,7 @@ from __future__ import annotations
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.running import Phases, StepsSection, Timing
 from compilediag.views.document import Block, Paragraph, Table
-from compilediag.views.format import (
-    NOT_MEASURED,
-    format_percent,
-    format_seconds,
-    pluralize,
-)
+from compilediag.views.format import NOT_MEASURED, format_percent, format_seconds, pluralize
 from compilediag.views.style import RenderOptions
 
 TIMED = ("data_wait", "forward", "backward", "optimizer", "spans")

@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import compress
 
-from compilediag.views.document import (
-    Block,
-    Card,
-    Listing,
-    Overview,
-    Paragraph,
-    Table,
-    Text,
-)
+from compilediag.views.document import Block, Card, Listing, Overview, Paragraph, Table, Text
 from compilediag.views.format import format_more, pluralize
 from compilediag.views.style import RenderOptions
 from compilediag.views.text import measure_width, pad

@@ -8,12 +8,7 @@ import pytest
 
 from compilediag.errors import UsageError
 from compilediag.rules.changes import Edit, EditImpossible, ProgramChange
-from compilediag.runs.fix.sources import (
-    apply,
-    format_patch,
-    list_possible,
-    make_changes,
-)
+from compilediag.runs.fix.sources import apply, format_patch, list_possible, make_changes
 
 TEXT = "import torch\nprint(1)\n"
 EDIT = Edit("program.py", 2, "before", ("torch._dynamo.reset()",))

@@ -8,11 +8,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from compilediag_harness.trials.call_digest import (
-    CPU_CHUNK,
-    CallDigester,
-    DigestBatch,
-)
+from compilediag_harness.trials.call_digest import CPU_CHUNK, CallDigester, DigestBatch
 
 RTOL = 1.3e-6
 """Of float32, as `torch.testing.assert_close` has it."""

@@ -15,11 +15,7 @@ from torch import distributed
 
 from compilediag.diagnosis.findings import Rule
 from compilediag.fixes.numbers import compare_numbers
-from compilediag.rules.costs import (
-    find_builds_without_cache,
-    find_repeated_blocks,
-    find_restarts,
-)
+from compilediag.rules.costs import find_builds_without_cache, find_repeated_blocks, find_restarts
 from compilediag.runs.watch import watch
 from compilediag.timeline.timeline import Compile, Timeline, fold
 from compilediag_harness import attach

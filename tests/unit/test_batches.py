@@ -3,9 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compilediag.timeline.invocations import (
-    collect_disabled_calls,
-)
+from compilediag.timeline.invocations import collect_disabled_calls
 from compilediag.timeline.process import unpack_batches
 from compilediag.timeline.timeline import CallsOutside
 from compilediag_harness import wire

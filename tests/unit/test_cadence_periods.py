@@ -6,11 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from compilediag.extensions.cadence import periods
-from compilediag.extensions.cadence.periods import (
-    compute_longest_period,
-    find_offset,
-    find_periods,
-)
+from compilediag.extensions.cadence.periods import compute_longest_period, find_offset, find_periods
 
 NOISES: dict[str, Callable[[random.Random], float]] = {
     "normal": lambda chance: chance.gauss(0, 0.2e-3),

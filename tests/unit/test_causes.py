@@ -5,11 +5,7 @@ from dataclasses import replace
 import pytest
 import timelines
 
-from compilediag.diagnosis.causes.run_causes import (
-    explain_recompile,
-    find_run_causes,
-    list_causes,
-)
+from compilediag.diagnosis.causes.run_causes import explain_recompile, find_run_causes, list_causes
 from compilediag.diagnosis.findings import Cause
 from compilediag.timeline.timeline import Recompile
 from compilediag_harness.wire import EntryDiff, FalseGuard, GuardFacts, Location

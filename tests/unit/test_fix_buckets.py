@@ -11,10 +11,7 @@ import pytest
 from compilediag.certify.points import JudgedPoint
 from compilediag.fixes.certificate import check_padding
 from compilediag.fixes.edits.rewrite import rewrite
-from compilediag.receipt.schema.invocations import (
-    Invocation,
-    VaryingSizesRecord,
-)
+from compilediag.receipt.schema.invocations import Invocation, VaryingSizesRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.candidates import list_changes
 from compilediag.rules.changes import Edit, EditImpossible, ProgramChange, build_trial_plan

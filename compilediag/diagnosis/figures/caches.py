@@ -18,15 +18,7 @@ from compilediag.receipt.schema.caches import (
 from compilediag.receipt.schema.record import make_record
 from compilediag.timeline.compiles import ProcessCaches
 from compilediag.timeline.timeline import CompileId, Timeline
-from compilediag_harness.wire import (
-    AOT_AUTOGRAD,
-    BYPASS,
-    DISABLED,
-    FAILED,
-    FX_GRAPH,
-    HIT,
-    MISS,
-)
+from compilediag_harness.wire import AOT_AUTOGRAD, BYPASS, DISABLED, FAILED, FX_GRAPH, HIT, MISS
 
 OF_GRAPHS = (FX_GRAPH, AOT_AUTOGRAD)
 """The caches whose hit spares a compile. The first of them has components of its keys."""

@@ -11,13 +11,7 @@ from msgspec.structs import replace
 
 from compilediag.diagnosis.figures.goodput import CATEGORY_OF, MAIN_THREAD, PRODUCTIVE
 from compilediag.diagnosis.findings import Finding
-from compilediag.receipt.schema.running import (
-    Phases,
-    SketchRecord,
-    Spike,
-    StepsSection,
-    Timing,
-)
+from compilediag.receipt.schema.running import Phases, SketchRecord, Spike, StepsSection, Timing
 from compilediag.timeline.timeline import Step, Timeline, select_spans
 from compilediag_harness.wire import SpanEnded
 

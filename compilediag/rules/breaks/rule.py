@@ -23,12 +23,7 @@ from compilediag.rules.breaks.break_report import (
     choose_severity,
     read_break_sites,
 )
-from compilediag.rules.changes import (
-    DYNAMO,
-    OVERRIDES,
-    ProgramChange,
-    make_variable_change,
-)
+from compilediag.rules.changes import DYNAMO, OVERRIDES, ProgramChange, make_variable_change
 from compilediag.rules.environment_variables import format_export
 from compilediag.rules.evidence import make_eager_absorption
 from compilediag.rules.fix_context import FIRST_WITH_UNBACKED, FixContext

@@ -41,13 +41,7 @@ from compilediag.runs.trials.trial import Trials
 from compilediag_harness.trials.forked import replace_action
 from compilediag_harness.trials.redirected_writes import READ_FILES
 from compilediag_harness.trials.settings import NO_SUCH_OPTION
-from compilediag_harness.wire import (
-    LinesRun,
-    Location,
-    RecordingPlan,
-    TrialPlan,
-    WriteProtection,
-)
+from compilediag_harness.wire import LinesRun, Location, RecordingPlan, TrialPlan, WriteProtection
 
 LIMIT_TIMES, LIMIT_EXTRA_S, LIMIT_COMPILE_S = 4.0, 60.0, 60.0
 """The new state may take so many times what the old one took, so many seconds beside, and so many

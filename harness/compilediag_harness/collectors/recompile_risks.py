@@ -28,13 +28,7 @@ from compilediag_harness.collectors.leaf_checks import LeafChecks
 from compilediag_harness.torch_internals import torch_api, torch_guards
 from compilediag_harness.torch_internals.torch_compiles import get_attempt, get_compile_id
 from compilediag_harness.torch_internals.torch_graphs import SETS_STATE
-from compilediag_harness.wire import (
-    EffectLost,
-    HazardsChecked,
-    Location,
-    UnguardedChanged,
-    clip,
-)
+from compilediag_harness.wire import EffectLost, HazardsChecked, Location, UnguardedChanged, clip
 
 _MAX_EFFECTS = 64
 BUDGET_S = 0.05

@@ -31,12 +31,7 @@ from compilediag_harness.trials.plan import (
 from compilediag_harness.trials.recorder import Recorder
 from compilediag_harness.trials.sampled_values import StateReader, ValueSampler
 from compilediag_harness.trials.settings import PlannedArguments
-from compilediag_harness.wire import (
-    CallsTimed,
-    Location,
-    StateRead,
-    TrialPlan,
-)
+from compilediag_harness.wire import CallsTimed, Location, StateRead, TrialPlan
 
 _Chain = list[tuple[Location, Any]]
 """Place and code of a function that is called compiled, and of those that it wraps: itself last."""
