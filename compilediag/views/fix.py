@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from compilediag.certify.points import JudgedPoint, Verdict
 from compilediag.fixes.proof_types import FindingResult, ListedChanges, TriedChange
 from compilediag.receipt.schema.compiles import FindingRecord, ProofFigure
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.rules.changes import ProgramChange
+from compilediag.rules.changes import DYNAMO, ProgramChange
 from compilediag.views.document import Card
 from compilediag.views.findings import build_card
 from compilediag.views.format import format_seconds, pluralize
@@ -16,6 +17,7 @@ from compilediag.views.style import RenderOptions
 from compilediag.views.terminal import INDENT, render_title
 
 _MAX_IMPOSSIBLE = 2
+_OPTION = re.compile(r"(\w+) = ")
 NOTHING = "no finding of at least `warning`: nothing to fix"
 
 
@@ -45,7 +47,7 @@ def render_fixes(
             why = "none of them works" if fix.tried else why
             lines.append(f"{INDENT}{options.get_sign('warn')} {why}")
             lines += _render_impossible(fix.listed, options)
-            lines += _render_edit(card, options)
+            lines += _render_edit(card, options, [trial.change.line for trial in fix.tried])
             check = f"{INDENT}then check the edit: compilediag {following[0]}"
             lines.append(options.paint(check, "cyan"))
         lines.append("")
@@ -99,13 +101,23 @@ def _render_impossible(plan: ListedChanges, options: RenderOptions) -> list[str]
     ]
 
 
-def _render_edit(card: Card, options: RenderOptions) -> list[str]:
-    """Render what to edit, at which line, and what else is known of that."""
+def _render_edit(card: Card, options: RenderOptions, refused: Sequence[str] = ()) -> list[str]:
+    """Render what to edit, at which line, and what else is known of that; not with the advice to
+    make a change that was refused."""
     line = card.line.partition(": ")[0]  # without the source of the call
     where = f" at {line}" if line else ""
     known = [*card.library, card.changed, *card.written]
-    lines = options.wrap(f"{card.label}{where}: {card.fix}", INDENT, f"{INDENT}  ")
+    told = f"{card.label}{where}: {card.fix}"
+    if line and any(_is_advised(change, card.fix) for change in refused):
+        told = f"line to edit: {line}"
+    lines = options.wrap(told, INDENT, f"{INDENT}  ")
     return lines + options.wrap_parts([text for text in known if text], f"{INDENT}  ")
+
+
+def _is_advised(change: str, advice: str) -> bool:
+    """True if advice is to make this change, or to set the options that it sets."""
+    names = _OPTION.findall(advice) if advice.startswith(f"set {DYNAMO}.") else []
+    return change in advice or (bool(names) and all(name in change for name in names))
 
 
 def _render_outcome(trial: TriedChange, options: RenderOptions) -> list[str]:

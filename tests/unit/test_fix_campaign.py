@@ -320,6 +320,16 @@ def test_beside_a_change_that_made_it_worse_nothing_is_refused(runs: Runs) -> No
     assert proofs(run_campaign(campaign(before))) == [None, line(M)]
 
 
+@pytest.mark.parametrize("advised", [f"start it with: {line(BAD)}", "pad it"])
+def test_a_refused_change_is_not_advised_below(runs: Runs, advised: str) -> None:
+    item = with_candidates(finding(), BAD)
+    item = msgspec.structs.replace(item, fix=msgspec.structs.replace(item.fix, summary=advised))
+    text = screen(*run_campaign(campaign(msgspec.structs.replace(BEFORE, findings=(item,)))))
+    assert ("line to edit: model.py:3" in text, f": {advised}" in text) == (
+        (True, False) if BAD in advised else (False, True)
+    )
+
+
 def test_behind_a_refused_certificate_there_is_time_for_another_one(runs: Runs) -> None:
     made = campaign()
     made.whole.run_s, made.started = 100.0, time.monotonic() - 80.0
