@@ -120,18 +120,12 @@ SOURCES = {
         (state(calls(1.0), **SOURCES["a copy"]), "which the change does not touch"),
         (state(calls(1.0), **SOURCES["another edit"]), "with another text"),
         (state(calls(1.0), recordings=(), **loaded(NEW)), "no process was recorded"),
-        (
-            state(calls(1.0), recordings=(RecordingStarted(0.0, 6),), **loaded(NEW)),
-            "other seeds",
-        ),
+        (state(calls(1.0), recordings=(RecordingStarted(0.0, 6),), **loaded(NEW)), "other seeds"),
         (
             state(calls(1.0), processes=(process(ended=False),), **loaded(NEW)),
             "before its end could be recorded",
         ),
-        (
-            state(calls(1.0), processes=(process(records_dropped=2),), **loaded(NEW)),
-            "not whole",
-        ),
+        (state(calls(1.0), processes=(process(records_dropped=2),), **loaded(NEW)), "not whole"),
         (
             state(
                 calls(1.0),
