@@ -224,11 +224,4 @@ def test_commands_of_every_day_come_first(capsys: pytest.CaptureFixture[str]) ->
     assert cli.main(["--help"]) == 0
     rows = re.findall(r"^  ([a-z]+)  ", capsys.readouterr().out, re.MULTILINE)
     assert rows[: len(cli.EVERYDAY)] == [*cli.EVERYDAY]
-    assert rows[len(cli.EVERYDAY) :] == [
-        "measure",
-        "history",
-        "analyze",
-        "plan",
-        "mcp",
-        "doctor",
-    ]
+    assert rows[len(cli.EVERYDAY) :] == ["measure", "history", "analyze", "plan", "mcp", "doctor"]

@@ -47,18 +47,12 @@ def test_one_item_a_line() -> None:
         (lambda raw: raw.update(schema_version=None), "no schema version"),
         (lambda raw: raw.update(lanes=[]), "lanes: Expected `object`"),
         (lambda raw: raw["lanes"].update(a=3), "lanes: a: Expected `object`"),
-        (
-            lambda raw: raw["lanes"]["a"]["counts"].update(frames=-1),
-            "counts: Expected `int` >= 0",
-        ),
+        (lambda raw: raw["lanes"]["a"]["counts"].update(frames=-1), "counts: Expected `int` >= 0"),
         (lambda raw: raw["lanes"]["a"]["counts"].pop("frames"), "counts: frames is missing"),
         (lambda raw: raw["lanes"]["a"].update(causes={}), "causes: Expected `array`"),
         (lambda raw: raw["lanes"]["a"].update(causes=[3]), r"causes: Expected `object`.*\[0\]"),
         (lambda raw: raw["lanes"]["a"]["causes"][0].pop("rule"), r"causes\[0\]: .*field `rule`"),
-        (
-            lambda raw: raw["lanes"]["a"]["causes"][0].update(file=3),
-            r"causes\[0\]: Exp.*file",
-        ),
+        (lambda raw: raw["lanes"]["a"]["causes"][0].update(file=3), r"causes\[0\]: Exp.*file"),
         (
             lambda raw: raw["lanes"]["a"]["causes"].append(raw["lanes"]["a"]["causes"][0]),
             r"causes\[1\] is the same item as causes\[0\]",
