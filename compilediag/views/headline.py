@@ -278,7 +278,7 @@ def _list_losses(receipt: Receipt) -> list[str]:
     sites = [site for site in receipt.compile.breaks if site.finding not in noted]
     count = receipt.compile.graph_breaks - len(receipt.compile.breaks) + len(sites)
     if count > 0:
-        named = _name_functions(site.function for site in sites) or "what is compiled"
+        named = _name_functions(map(_get_own_function, sites)) or "what is compiled"
         every = bool(sites) and _are_in_every_graph(sites, receipt)
         which = "every call" if every else "calls"
         some = f"{count} of " if count < receipt.compile.graph_breaks else ""
@@ -286,6 +286,12 @@ def _list_losses(receipt: Receipt) -> list[str]:
         losses.append(f"{counted} in {which} of {named}")
     losses += _describe_first(symptoms, _describe_limit, receipt)
     return losses + ([] if at_limit or symptoms else _list_forecasts(receipt))
+
+
+def _get_own_function(site: GraphBreak) -> str:
+    """Get the function that a break is in: of one inside torch, that which leads there."""
+    led = site.entered_at if site.ownership == "torch" else None
+    return site.function if led is None else led.function
 
 
 def _describe_first(

@@ -87,10 +87,7 @@ def test_without_a_further_execution_nothing_is_refused_that_it_may_excuse() -> 
 
 @pytest.mark.parametrize("flag", ["", "--json"])
 def test_what_is_known_is_shown(
-    flag: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
+    flag: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """With the exit code of an interrupt, and no command that needs the folder, which is gone."""
     end = _interrupt(_make_pair(*BOTH), monkeypatch, NOISY)

@@ -110,10 +110,7 @@ def test_why_no_call_was_made_again_is_said() -> None:
         ((SAME, varied("a", None)), (SAME, varied("a", None))),
         ((SAME, SIZE), (SAME,)),
         ((SIZE,), (varied("size 4 → 1", number=4),)),
-        (
-            (varied("a", structure="(opaque:Model)"),),
-            (varied("a", structure="(opaque:Model)"),),
-        ),
+        ((varied("a", structure="(opaque:Model)"),), (varied("a", structure="(opaque:Model)"),)),
         ((varied("a", structure="(None)"),), (varied("a", structure="(None)"),)),
         ((SAME, SIZE), (SAME, varied("size 4 → 1", 1.00001))),  # rounding, or more
     ],

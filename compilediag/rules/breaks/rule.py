@@ -270,11 +270,13 @@ HINTED = Advice(
     "holds for every compiled function; torch supports it only in part",
 )
 UNROLLED = (
-    "torch unrolls it over the time steps then: each length is a graph of its own; on a CPU torch "
-    "2.13 ends in an error where an LSTM computes gradients; "
+    "torch unrolls it over the time steps then: each length is a graph of its own; torch 2.13 "
+    "leaves out its dropout between layers, with any backend but eager, and on a CPU ends in an "
+    "error where an LSTM computes gradients; "
 )
-"""For `allow_rnn`: `one_layer_rnn` of torch/_decomp/decompositions.py loops in Python, and AOT
-autograd cannot save what `mkldnn_rnn_layer` keeps for its backward."""
+"""For `allow_rnn`: in torch/_decomp/decompositions.py `one_layer_rnn` loops in Python,
+`_rnn_helper` drops dropout by a wrong comparison of layers, and AOT autograd cannot save what
+`mkldnn_rnn_layer` keeps for its backward."""
 WITHIN_PACKAGE = Advice("accept it: the line is a package's, and so is what calls it")
 
 

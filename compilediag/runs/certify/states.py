@@ -317,11 +317,7 @@ def _run_git_apply(folder: str, patch: str, *arguments: str) -> str:
     environ = {name: value for name, value in environ.items() if name != "GIT_DIR"}
     try:
         done = subprocess.run(
-            ["git", "apply", *arguments],
-            cwd=folder,
-            env=environ,
-            capture_output=True,
-            check=False,
+            ["git", "apply", *arguments], cwd=folder, env=environ, capture_output=True, check=False
         )
     except OSError as error:
         raise UsageError("--patch needs git") from error

@@ -48,33 +48,22 @@ def _move(path: str, target: str) -> None:
     shutil.move(path, target)
 
 
-def _is_anyone_else_at_work(root: str) -> bool:
-    """True if another program in Python works in a folder or below: what was written may be its."""
+def _look_at_others(root: str, began: float) -> tuple[bool, set[str]]:
+    """Look at other programs: whether one in Python works in a folder or below, and which files
+    those of before `began` hold open to write, as the log that our own output goes to."""
     import psutil
 
-    me = psutil.Process()
+    me, at_work, written = psutil.Process(), False, set[str]()
     ours = {process.pid for process in (me, *me.parents(), *me.children(recursive=True))}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
             inside = os.path.join(process.cwd(), "").startswith(os.path.join(root, ""))
             if inside and process.pid not in ours and "python" in os.path.basename(process.exe()):
-                return True
-    return False
-
-
-def _find_files_of_others(before: float) -> set[str]:
-    """Find the files that programs started before a time hold open to write: the log that our own
-    output goes to, or `tee`'s."""
-    import psutil
-
-    found = set[str]()
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
-            if process.create_time() < before:
-                found.update(
-                    file.path for file in process.open_files() if getattr(file, "mode", "r") != "r"
-                )
-    return found
+                at_work = True
+            if process.create_time() < began:
+                opened = process.open_files()
+                written |= {file.path for file in opened if getattr(file, "mode", "r") != "r"}
+    return at_work, written
 
 
 class UserFiles:
@@ -96,7 +85,7 @@ class UserFiles:
             size = self._before[path][1]
             if not path.endswith(".py") and size <= room:
                 room -= size
-                self._copy(path, self._copies)
+                self._copy(path)
         return self
 
     def __exit__(
@@ -106,16 +95,15 @@ class UserFiles:
         user's to edit meanwhile, and stay; so does what an earlier program still writes, and all
         where another program is at work."""
         now = self._look()
-        paths = {
-            path
-            for path in {*self._before, *now}
-            if not path.endswith(".py") and self._before.get(path) != now.get(path)
-        }
-        for path in sorted(paths - (_find_files_of_others(self._began) if paths else set())):
+        changed = dict(self._before.items() ^ now.items())
+        others = _look_at_others(self._root, self._began) if changed else (False, set[str]())
+        for path in sorted(changed.keys() - others[1]):
+            if path.endswith(".py"):
+                continue
             name = os.path.relpath(path, self._root)
             copy = os.path.join(self._copies, name)
             lost = path in self._before and not os.path.exists(copy)
-            self.shared = self.shared or _is_anyone_else_at_work(self._root)
+            self.shared = others[0]
             try:
                 if path in now and not lost and not self.shared:
                     _move(path, os.path.join(self._left, name))
@@ -135,8 +123,8 @@ class UserFiles:
                 seen[path] = (status.st_mtime_ns, status.st_size)
         return seen
 
-    def _copy(self, path: str, folder: str) -> None:
-        target = os.path.join(folder, os.path.relpath(path, self._root))
+    def _copy(self, path: str) -> None:
+        target = os.path.join(self._copies, os.path.relpath(path, self._root))
         try:
             os.makedirs(os.path.dirname(target), exist_ok=True)
             shutil.copy2(path, target)

@@ -100,7 +100,7 @@ class Campaign:
 
     @property
     def go_on(self) -> str:
-        """How to let it go on where its time was too short, for the end of a sentence."""
+        """The option that lets it go on, for the end of a sentence."""
         return f"; {'--budget 1h' if self.budget_s is None else 'a longer --budget'} goes on"
 
     def get_identity(self, finding: str) -> FindingIdentity:
@@ -185,11 +185,7 @@ class Campaign:
         return needed_s <= (most_s if self.budget_s is None else self.budget_s)
 
     def record(
-        self,
-        finding: str,
-        change: ProgramChange,
-        attempt: Attempt,
-        base: Attempt | None = None,
+        self, finding: str, change: ProgramChange, attempt: Attempt, base: Attempt | None = None
     ) -> Certificate:
         """Record what a change did for a finding in an execution, and return its certificate.
         `base`: the same execution without the change."""
@@ -430,19 +426,18 @@ def _try_first_changes(campaign: Campaign) -> None:
         attempt = campaign.attempt(campaign.short, changes, "the first changes of all findings")
     except EditImpossible:
         return  # two edits are of one place
+    grown = (
+        attempt.before
+        and attempt.after
+        and find_growth(attempt.before.receipt, attempt.after.receipt)
+    )
     for finding, change in first.items():
         own, *_ = points = campaign.record(finding, change, attempt).points
         failed = {point.name for point in points if point.outcome == "fails"}
         if not failed and attempt.after is not None:
             campaign.chosen[finding] = change
-        elif own.outcome == "holds" or not failed <= set(COUNTED) or _has_grown(attempt):
+        elif own.outcome == "holds" or grown or not failed <= set(COUNTED):
             del campaign.tried[finding][change]  # another may be why
-
-
-def _has_grown(attempt: Attempt) -> bool:
-    """True where a total of torch's grew with the changes."""
-    before, after = attempt.before, attempt.after
-    return bool(before and after and find_growth(before.receipt, after.receipt))
 
 
 def _find_executions(campaign: Campaign, finding: str) -> Executions:

@@ -54,7 +54,9 @@ def _wait_for_drop(end: Callable[[], None]) -> Generator[None, None, object]:
 def _raise_in_program(raised: BaseException) -> object:
     """Make an object at whose drop the exception of a handler is raised; where that cannot be, one
     without effect."""
-    if type(raised) is KeyboardInterrupt and _is_from_c(raised):
+    made = raised.__traceback__
+    if type(raised) is KeyboardInterrupt and made is not None and made.tb_next is None:
+        # Python's own handler raised it, which may do so again: it does nothing else.
         return _run_handler_later(signal.SIGINT)
     spare = _SPARE
     if spare is None or threading.current_thread() is not threading.main_thread():
@@ -67,11 +69,6 @@ def _raise_in_program(raised: BaseException) -> object:
 
     signal.signal(spare, raise_again)
     return _run_handler_later(spare)
-
-
-def _is_from_c(raised: BaseException) -> bool:
-    """True if Python's own handler raised it, which may do so again: it does nothing else."""
-    return raised.__traceback__ is not None and raised.__traceback__.tb_next is None
 
 
 def _run_handler_later(signum: signal.Signals) -> object:

@@ -61,7 +61,7 @@ def add_changing_lines(
         lines, known = find_lines(guard), guard.writers
         if not known and _GRADIENTS in guard.text and "._parameters[" in guard.source:
             known = calls.switches
-            lines = (*map(_describe_line, known), *lines)[:_MAX_LINES]
+            lines = (*map(source_locations.describe_line, known), *lines)[:_MAX_LINES]
         return replace(guard, changed_by=lines, writers=known)
 
     return [replace(diff, guards=tuple(map(add_lines, diff.guards))) for diff in diffs]
@@ -126,7 +126,7 @@ class _CallsInProgress:
             if code is None:
                 called.append(writer)
             else:
-                lines.append(_describe_line(replace(writer, function=code.co_name)))
+                lines.append(source_locations.describe_line(replace(writer, function=code.co_name)))
         direct = self._select_calls(lambda code: any(_is_in(writer, code) for writer in called))
         if not direct:
             names = {writer.function.rpartition(".")[2] for writer in called}
@@ -212,11 +212,6 @@ def _list_loops(code: types.CodeType, line: int) -> tuple[range, ...]:
     loops = (node for node in iterate_nodes(code) if isinstance(node, (ast.For, ast.While)))
     ranges = (range(node.lineno, (node.end_lineno or node.lineno) + 1) for node in loops)
     return tuple(sorted((lines for lines in ranges if line in lines), key=len))
-
-
-def _describe_line(at: Location) -> UserCall:
-    text = source_locations.read_source_line(at) or ""
-    return UserCall(at.file, at.line, at.function, clip(text, _TEXT_CHARS))
 
 
 def _is_in(writer: Location, code: types.CodeType) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 from compilediag_harness.base.generated_files import is_generated
 from compilediag_harness.base.object_graph import cache_by_code
-from compilediag_harness.wire import Location, clip, find_resumed_function
+from compilediag_harness.wire import Location, UserCall, clip, find_resumed_function
 
 # Behind shape conditions without a line of the user's the place stands in brackets.
 _COMMENT = re.compile(
@@ -186,6 +186,11 @@ def read_source_line(location: Location) -> str | None:
     """Read the source text of a line, without its indentation; None where there is none."""
     text = linecache.getline(location.file, location.line).strip()
     return clip(text, 500) if text else None
+
+
+def describe_line(at: Location) -> UserCall:
+    """Describe a line of the program's own with its text."""
+    return UserCall(at.file, at.line, at.function, read_source_line(at) or "")
 
 
 def complete_path(location: Location, known: Iterable[str]) -> Location:

@@ -190,8 +190,7 @@ class _FailedEntry:
         own = self._baseline.find_line(leaf, own=True)
         if own is None or user is None or source_locations.is_own(user.file):
             return None
-        text = source_locations.read_source_line(own) or ""
-        return UserCall(own.file, own.line, own.function, text)
+        return source_locations.describe_line(own)
 
     def _find_writers(
         self, leaf: torch_guards.Leaf, text: str, value: Any, user: Location | None
