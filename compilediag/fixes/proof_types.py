@@ -121,12 +121,12 @@ class FindingResult:
 
     @property
     def advised(self) -> FindingRecord:
-        """The finding, of whose recipe it is said where it was tried here and refused."""
+        """The finding, of whose advice it is said where it was tried here and refused."""
         fix = self.finding.fix
-        for tried in self.tried if self.proof is None and fix.recipe is not None else ():
+        for tried in self.tried if self.proof is None else ():
             line = tried.change.line.partition("  # ")[0]
             if tried.certificate.verdict == "refused" and line in fix.summary:
-                said = f"its recipe was tried here and refused: {tried.certificate.reason}"
+                said = f"the change was tried here and refused: {tried.certificate.reason}"
                 return replace(
                     self.finding, fix=replace(fix, summary=said, recipe=None, caveat=None)
                 )

@@ -224,7 +224,8 @@ def test_a_break_of_which_no_compile_is_known_is_not_said_to_be_in_every_call() 
     head = build_headline(replace(MADE, compile=section, findings=(*MADE.findings, noted)))
     assert head.sentence == "2 of 3 graph breaks in calls of what is compiled"
     led = UserCallRecord(file="model.py", line=3, function="forward", text="Variable(x)")
-    section = replace(section, breaks=(replace(site, ownership="torch", entered_at=led),))
+    led_to = (replace(site, ownership="torch", entered_at=led),)
+    section = replace(section, graph_breaks=1, breaks=led_to)
     head = build_headline(replace(MADE, compile=section, findings=(*MADE.findings, found)))
     assert head.sentence == "1 graph break in calls of forward"
 
