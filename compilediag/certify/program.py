@@ -256,9 +256,9 @@ def check_exercised(after: ExecutedState, change: Change) -> JudgedPoint:
     elif unseen:
         places = [(file, min(near, default=1)) for file, near in unseen]
         sentence = f"not run: code around what was removed at {_list_lines(places)}"
-    branches = [(file.file, line) for file in change.files for line in file.branches]
+    elif gone := [(file.file, line) for file in change.files for line in file.branches]:
+        sentence += f"; gone, and perhaps never run before: the branch at {_list_lines(gone)}"
     details = [f"not run: {file}:{line}" for file, line in missed] + sorted({*problems})
-    details += [f"gone, and perhaps never run before: {file}:{line}" for file, line in branches]
     return JudgedPoint("exercised", outcome, sentence, figures, tuple(details))
 
 
