@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import tokenize
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from types import CodeType
@@ -14,6 +14,9 @@ from compilediag_harness.wire import WatchedLines
 
 _NEVER_TRUE = ("TYPE_CHECKING", "typing.TYPE_CHECKING")
 """Conditions of code that is there for type checkers alone."""
+
+_CONDITIONAL = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.Match)
+"""Statements whose blocks need not run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +27,10 @@ class ChangedFile:
     lines: tuple[int, ...]  #: New or other lines of the new text that can run.
     removed: tuple[tuple[int, ...], ...] = ()  #: Of each place where code was only removed, the
     #: lines beside it; one of them has to run.
-    branches: tuple[int, ...] = ()  #: Lines of the old text inside of code that is gone: branches,
-    #: of which nobody knows whether they ran.
+    branches: tuple[tuple[int, int], ...] = ()  #: First lines of blocks of the old text that are
+    #: gone, or whose condition is another one, each after that of its function (0: the module).
+    unwritten: frozenset[str] = frozenset()  #: Attributes that the old text writes outside of
+    #: `__init__`, and the new one does not.
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +44,17 @@ class Change:
 
     @property
     def watched(self) -> tuple[WatchedLines, ...]:
-        """The lines whose execution the certificate asks for."""
+        """The lines of the new state whose execution the certificate asks for."""
         return tuple(
             WatchedLines(file.file, tuple(sorted({*file.lines, *sum(file.removed, ())})))
             for file in self.files
         )
+
+    @property
+    def watched_before(self) -> tuple[WatchedLines, ...]:
+        """The lines of the old state."""
+        lines = {its.file: {*sum(its.branches, ())} - {0} for its in self.files if its.branches}
+        return tuple(WatchedLines(file, tuple(sorted(its))) for file, its in lines.items())
 
 
 def compare_sources(
@@ -76,22 +87,68 @@ def _compare_texts(path: str, old: bytes, new: bytes) -> ChangedFile:
         return ChangedFile(path, tuple(range(1, len(new_lines) + 1)))
     lines = set[int]()
     removed: list[tuple[int, ...]] = []
-    branches: list[int] = []
-    starts = {node.lineno for node in ast.walk(old_tree) if isinstance(node, ast.stmt)}
+    gone, inner = set[int](), set[int]()
     matcher = SequenceMatcher(None, old_lines, new_lines, autojunk=False)
     for kind, start, end, first, last in matcher.get_opcodes():
         if kind == "equal":
             continue
         changed = {runnable[line] for line in range(first + 1, last + 1) if line in runnable}
         lines |= changed
-        gone = [line for line in range(start + 1, end + 1) if line in was]
-        texts = {line: old_lines[line - 1] for line in gone}
+        texts = {line: old_lines[line - 1] for line in range(start + 1, end + 1)}
+        is_else = {line for line, text in texts.items() if text.lstrip().startswith(b"else")}
+        texts = {line: text for line, text in texts.items() if line in was or line in is_else}
         indents = {line: len(text) - len(text.lstrip()) for line, text in texts.items()}
         least = min(indents.values(), default=0)
-        branches += [line for line in gone if line in starts and indents[line] > least]
-        if gone and not changed:
+        gone |= texts.keys()
+        inner |= {line for line in texts if indents[line] > least}
+        if texts and not changed:
             removed.append(_find_neighbours(tree, first, last, least))
-    return ChangedFile(path, tuple(sorted(lines)), tuple(removed), tuple(branches))
+    branches = sorted({*_iterate_branches(old_tree.body, was, gone, inner)})
+    unwritten = frozenset(_iterate_written(old_tree)) - {*_iterate_written(tree)}
+    return ChangedFile(path, tuple(sorted(lines)), tuple(removed), tuple(branches), unwritten)
+
+
+def _iterate_branches(
+    block: list[ast.stmt], was: Mapping[int, int], gone: Set[int], inner: Set[int], entry: int = 0
+) -> Iterator[tuple[int, int]]:
+    """Iterate over what `ChangedFile.branches` holds. Not over a block that ends by raising, as a
+    check that never failed, nor one that handles an error. `was`: lines that can run; `inner`:
+    those that are gone and deeper than others beside them; `entry`: of the function."""
+    for statement in block:
+        blocks = [getattr(statement, name, []) for name in ("body", "orelse", "finalbody")]
+        blocks += [case.body for case in getattr(statement, "cases", ())]
+        blocks = [its for its in blocks if its]
+        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            begin = _find_first(statement.body, was)
+            yield from _iterate_branches(statement.body, was, gone, inner, begin)
+            continue
+        start, is_other = statement.lineno, False
+        for part in blocks:
+            head = range(start, part[0].lineno)  # the condition, `else`
+            is_other = is_other or (part is blocks[0] and not gone.isdisjoint(head))
+            start = (part[-1].end_lineno or 0) + 1
+            if isinstance(part[-1], ast.Raise):
+                continue
+            ends = {line for its in part for line in (its.lineno, its.end_lineno)}
+            touched = is_other or not (inner.isdisjoint(ends) and gone.isdisjoint(head))
+            if touched and isinstance(statement, _CONDITIONAL):
+                yield entry, _find_first(part, was)
+            yield from _iterate_branches(part, was, gone, inner, entry)
+
+
+def _find_first(block: list[ast.stmt], runnable: Mapping[int, int]) -> int:
+    """Find the first line of a block that the interpreter reports."""
+    last = block[-1].end_lineno or 0
+    return next((runnable[n] for n in range(block[0].lineno, last + 1) if n in runnable), 0)
+
+
+def _iterate_written(tree: ast.Module) -> Iterator[str]:
+    """Iterate over the names of the attributes that functions other than `__init__` write."""
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef) and function.name != "__init__":
+            for node in ast.walk(function):
+                if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                    yield node.attr
 
 
 def _find_runnable(tree: ast.Module, text: bytes) -> dict[int, int]:

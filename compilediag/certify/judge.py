@@ -9,7 +9,7 @@ from __future__ import annotations
 from compilediag.certify.calls import compare_calls
 from compilediag.certify.change import Change
 from compilediag.certify.cost import state_cost
-from compilediag.certify.other_inputs import check_other_inputs
+from compilediag.certify.other_inputs import check_other_inputs, compare_varied_calls
 from compilediag.certify.points import Certificate, ExecutedState
 from compilediag.certify.program import check_exercised, check_program
 from compilediag.certify.results import check_results
@@ -32,14 +32,15 @@ def judge(
         after: The new state, with `change.watched` as the lines of its plan.
         change: How their sources differ (`compare_sources`).
         again: The old state executed once more: what differs between two unchanged executions is
-            not compared.
+            not compared, and which of `change.watched_before` ran.
         eager: The old state under the stance "force_eager": how much rounding there is.
         varied: False where the user wanted no calls with other inputs.
 
     Returns:
         The certificate. `further` is to be followed until it is None: "again" at most once, where
         calls differ from the first on by more than rounding, or all are equal while prints, saved
-        values or state are not: the program may differ from itself. Then "eager", where the first
+        values or state are not: the program may differ from itself; or where nothing else is
+        missing than which of the lines ran that are gone. Then "eager", where the first
         call that differs does so by little enough to be rounding (1e-3 of its size, 1e-1 in 16
         bits). None where nothing would decide, or another point fails anyway.
     """
@@ -48,15 +49,27 @@ def judge(
     program = check_program(before, after, change, calls)
     if before.problem != after.problem:
         return Certificate((program,))
-    other_inputs = check_other_inputs(before, after, calls, varied=varied)
+    varied_calls = compare_varied_calls(before, after, calls)
+    other_inputs = check_other_inputs(before, after, varied_calls, varied=varied)
     is_shown = other_inputs.outcome == "holds"
-    results, further = check_results(before, after, calls, again, eager, is_shown=is_shown)
+    unwritten = frozenset[str]().union(*(file.unwritten for file in change.files))
+    results, further = check_results(
+        before, after, calls, again, eager, is_shown=is_shown, unwritten=unwritten
+    )
+    old = before if again is None else again
+    made = varied_calls if again is None else compare_varied_calls(again, after, calls)
+    exercised = check_exercised(old, after, change, made.equal_calls)
     others = (
-        program,
-        check_exercised(after, change),
         check_better(before, after),
         check_compiled(before, after, same_calls=calls.mismatch is None),
+        other_inputs,
+        state_cost(before, after),
     )
-    last = other_inputs, state_cost(before, after)
-    is_refused = any(point.outcome == "fails" for point in (*others, *last))
-    return Certificate((*others, results, *last), None if is_refused else further)
+    outcomes = {point.outcome for point in (program, *others)}
+    is_open = exercised.outcome == "undecided" and change.watched_before and not old.is_watched
+    if "fails" in outcomes:
+        further = None
+    elif is_open and {*outcomes, results.outcome} <= {"holds", "stated"}:
+        further = "again"
+    better, compiled, *last = others
+    return Certificate((program, exercised, better, compiled, results, *last), further)

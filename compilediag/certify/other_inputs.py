@@ -3,6 +3,7 @@ that the run did not have."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -13,6 +14,7 @@ from compilediag.certify.calls import (
     CallComparison,
     ProcessKey,
     RecordedCall,
+    Structure,
     compare_calls,
     identify_processes,
     is_same_structure,
@@ -31,6 +33,11 @@ _SIZE = re.compile(r"size (\d+) → ")
 
 _GRADIENTS_ON = "gradients on"
 
+VALUES = "values of "
+"""Begin of a variation of what an argument holds."""
+
+_SAME_ARGUMENTS = "make the boundary a function with the same arguments"
+
 _OWN_BACKEND = ", own backend"
 """End of a variation that was compiled by the program's own backend, the others being eager."""
 
@@ -43,9 +50,11 @@ another one in the other state, as where a number has become a tensor."""
 
 
 @dataclass(slots=True)
-class _Tally:
+class VariedComparison:
     """Outcomes of the calls that both states made again."""
 
+    old: Mapping[VariedKey, CallVaried] = field(default_factory=dict[VariedKey, CallVaried])
+    new: Mapping[VariedKey, CallVaried] = field(default_factory=dict[VariedKey, CallVaried])
     equal: list[VariedKey] = field(default_factory=list[VariedKey])
     raised: list[VariedKey] = field(default_factory=list[VariedKey])  #: In both.
     different: list[str] = field(default_factory=list[str])
@@ -53,6 +62,10 @@ class _Tally:
     unknown: list[str] = field(default_factory=list[str])
     #: Calls that differ as they were, which says nothing of other inputs.
     moved: dict[_MadeCall, str] = field(default_factory=dict[_MadeCall, str])
+    #: Calls with arguments that the new state gives them no more.
+    lost: dict[_MadeCall, str] = field(default_factory=dict[_MadeCall, str])
+    #: Calls with other values where what is finite differs.
+    extreme: list[str] = field(default_factory=list[str])
     without_gradients: list[str] = field(default_factory=list[str])
     #: Calls that raise only after the change, and only with gradients, which they did not have.
     rounding: float = 0.0  #: By how much recorded calls differ.
@@ -61,22 +74,41 @@ class _Tally:
         default_factory=dict[_MadeCall, tuple[str, ...]]
     )
 
+    @property
+    def equal_calls(self) -> tuple[list[CallVaried], list[CallVaried]]:
+        """Those of each state that gave the same in the other."""
+        return [self.old[key] for key in self.equal], [self.new[key] for key in self.equal]
+
+
+def compare_varied_calls(
+    before: ExecutedState, after: ExecutedState, calls: CallComparison
+) -> VariedComparison:
+    """Compare the calls that both states made again; `calls`: those of the programs."""
+    old, new = _collect_varied(before.timeline), _collect_varied(after.timeline, calls)
+    tally = VariedComparison(old, new, rounding=calls.largest)
+    yardsticks = _measure_backends(old)
+    for key in (key for key in old if key in new):
+        _compare_varied(key, old[key], new[key], yardsticks.get(key[:3], 0.0), tally)
+    return tally
+
 
 def check_other_inputs(
-    before: ExecutedState, after: ExecutedState, calls: CallComparison, *, varied: bool
+    before: ExecutedState, after: ExecutedState, tally: VariedComparison, *, varied: bool
 ) -> JudgedPoint:
     """Check that both states give the same for other inputs. `varied`: the user wants to know."""
     name = "other inputs"
     if not varied:
         return JudgedPoint(name, "stated", "not compared with other inputs (--no-vary)")
-    old, new = _collect_varied(before.timeline), _collect_varied(after.timeline, calls)
-    tally = _Tally(rounding=calls.largest)
-    yardsticks = _measure_backends(old)
-    for key in (key for key in old if key in new):
-        _compare_varied(key, old[key], new[key], yardsticks.get(key[:3], 0.0), tally)
+    old, new = tally.old, tally.new
     covered = [key for key in tally.equal if key[3] != AS_IT_WAS]
     every = *old.values(), *new.values()
-    details = [*tally.different, *tally.without_gradients, *tally.moved.values(), *tally.unknown]
+    open_ones = [
+        *tally.extreme,
+        *tally.without_gradients,
+        *tally.moved.values(),
+        *tally.lost.values(),
+    ]
+    details = [*tally.different, *open_ones, *tally.unknown]
     details += [f"only before: {_format(old[key])}" for key in sorted(old.keys() - new.keys())]
     details += [f"only after: {_format(new[key])}" for key in sorted(new.keys() - old.keys())]
     details += [f"raises in both: {_format(old[key])}" for key in sorted(tally.raised)]
@@ -97,9 +129,8 @@ def check_other_inputs(
     sentence = f"{format_count(len(covered), 'varied call')}: all equal"
     if tally.different:
         outcome, sentence = "fails", min(tally.different)
-    elif tally.without_gradients or tally.moved:
-        texts = tally.without_gradients or tally.moved.values()
-        outcome, sentence = "undecided", min(texts)
+    elif open_ones:
+        outcome, sentence = "undecided", open_ones[0]
     elif any(end.interrupted for end in ends):
         outcome, sentence = "undecided", f"{sentence}, the others were left out by Ctrl-C"
     elif not covered and tally.equal and all(call.call.endswith("; ") for call in every):
@@ -126,10 +157,10 @@ def _list_repeated(
     are given the same arguments. Others may not be: a state may pad what it passes on."""
     repeated = set[_MadeCall]()
     for key in old.keys() & new.keys():
-        tally = _Tally()
+        tally = VariedComparison()
         if key[3] == AS_IT_WAS:
             _compare_varied(key, old[key], new[key], 0.0, tally)
-        if tally.equal or tally.raised:
+        if (tally.equal or tally.raised) and not tally.lost:
             repeated.add(key[:3])
     return repeated
 
@@ -173,7 +204,7 @@ def _make_call(call: CallVaried) -> RecordedCall:
 
 
 def _compare_varied(
-    key: VariedKey, before: CallVaried, after: CallVaried, yardstick: float, tally: _Tally
+    key: VariedKey, before: CallVaried, after: CallVaried, yardstick: float, tally: VariedComparison
 ) -> None:
     if key[:3] in tally.moved:
         return
@@ -182,6 +213,14 @@ def _compare_varied(
         return
     if key[3] == AS_IT_WAS:
         tally.given[key[:3]] = before.given
+        now = {text.partition(": ")[0] for text in after.given}
+        paths = [text.partition(": ")[0] for text in before.given if not text.endswith(": None")]
+        lost = next((path for path in paths if path not in now), None)
+        if lost is not None:
+            why = (
+                f"its argument {lost} is given before only, so other values of it are not compared"
+            )
+            tally.lost[key[:3]] = f"{_format(before)}: {why}; {_SAME_ARGUMENTS}"
     name = _format(before) + _name_arguments(before, tally.given.get(key[:3], ()))
     structure = read_structure(before.structure)
     size, problem = 0.0, None
@@ -194,15 +233,24 @@ def _compare_varied(
     else:
         size = measure_difference(_make_call(before), _make_call(after))
         size = 0.0 if is_rounding(size, yardstick, structure.cap) else size
+        left, now = dict(before.numbers), dict(after.numbers)
+        other = (n for n in left if n in now and not math.isclose(left[n], now[n], rel_tol=1e-4))
         if size > GROWTH * max(structure.tolerance, tally.rounding):
             problem = "returns something else"
+        elif number := next(other, None):
+            problem = f"leaves {number} at {left[number]:g} → {now[number]:g}"
     is_comparable = before.call == after.call or any(key[:3] == its[:3] for its in tally.equal)
-    if problem is not None and (key[3] == AS_IT_WAS or not is_comparable):
+    if problem is not None and _is_broadcast(key, before, after, tally):
+        tally.raised.append(key)
+    elif problem is not None and (key[3] == AS_IT_WAS or not is_comparable):
         # The recorded calls themselves are compared by another point.
         tally.moved[key[:3]] = f"{name}: {problem}; {_explain_moved(before, after)}"
     elif key[3] == _GRADIENTS_ON and before.raised is None and after.raised is not None:
         # As where a cache is written in place: right for a program that never wants gradients.
         tally.without_gradients.append(f"{name}, which it did not have: {problem}")
+    elif problem is not None and math.isinf(size) and _is_floating_value(key, structure):
+        # As of 0 / 0: the program may never give it, or the change has lost what prevents it.
+        tally.extreme.append(f"{name}: what is not finite in one state is in the other")
     elif problem is not None:
         tally.different.append(f"{name}: {problem}")
     elif size:
@@ -212,6 +260,25 @@ def _compare_varied(
         tally.unknown.append(f"{name}: holds values that are not compared: {what}")
     else:
         tally.equal.append(key)
+
+
+def _is_floating_value(key: VariedKey, structure: Structure) -> bool:
+    """True for a call that was given other values, and returned none but floating ones."""
+    floating = all(dtype.lstrip("b").startswith("float") for dtype in structure.dtypes)
+    return floating and key[3].startswith(VALUES)
+
+
+def _is_broadcast(
+    key: VariedKey, before: CallVaried, after: CallVaried, tally: VariedComparison
+) -> bool:
+    """True where only the old state takes the size 1, and no other size than that it had: the
+    tensor is broadcast, not a smaller one of its kind."""
+    sort, arrow, size = key[3].removesuffix(_OWN_BACKEND).partition(" → ")
+    if not arrow or size != "1" or before.raised is not None or after.raised is None:
+        return False
+    others = [its for other, its in tally.old.items() if other[:3] == key[:3] and sort in other[3]]
+    sizes = [its for its in others if its.variation.removesuffix(_OWN_BACKEND) != f"{sort} → 1"]
+    return bool(sizes) and all(its.raised is not None for its in sizes)
 
 
 def _explain_moved(before: CallVaried, after: CallVaried) -> str:
@@ -238,7 +305,7 @@ def _explain_moved(before: CallVaried, after: CallVaried) -> str:
             )
         else:
             continue
-        return f"its argument {path} {what}; make the boundary a function with the same arguments"
+        return f"its argument {path} {what}; {_SAME_ARGUMENTS}"
     return "its arguments are equal: it reads state that differs, which results names with --all"
 
 

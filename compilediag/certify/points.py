@@ -29,6 +29,7 @@ class ExecutedState:
     receipt: Receipt
     timeline: Timeline
     problem: str | None = None  #: Why it did not end well; None where it did.
+    is_watched: bool = True  #: Which lines of the change ran is known of it.
 
 
 class JudgedPoint(Record, frozen=True):

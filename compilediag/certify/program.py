@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from compilediag.certify.calls import CallComparison, ProcessKey, identify_processes
 from compilediag.certify.change import Change
@@ -16,6 +16,7 @@ from compilediag.rules.make_finding import format_count
 from compilediag.timeline.ownership import classify_ownership
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness import wire
+from compilediag_harness.wire import CallVaried
 
 _SAME = (
     "os",
@@ -226,40 +227,61 @@ def find_other_environment(before: ExecutedState, after: ExecutedState) -> str |
     return None if seeds[0] == seeds[1] else "executed with other seeds"
 
 
-def check_exercised(after: ExecutedState, change: Change) -> JudgedPoint:
-    """Check that every changed line that can run did, and code beside each that was removed."""
+def check_exercised(
+    before: ExecutedState,
+    after: ExecutedState,
+    change: Change,
+    equal: tuple[Iterable[CallVaried], Iterable[CallVaried]] = ((), ()),
+) -> JudgedPoint:
+    """Check that every changed line that can run did, code beside each that was removed, and in the
+    old state what a branch did that is gone, or is taken by another condition. `equal`: calls that
+    were made again in each state, and gave the same: what ran in these was compared, too."""
     if not change.files and not change.others:
         return JudgedPoint("exercised", "undecided", "no file differs; name a setting by --env")
     if not change.files:
         what = "; ".join(change.others)
         return JudgedPoint("exercised", "holds", f"no line of Python changed: {what}")
-    run, in_graph = dict[str, set[int]](), dict[str, set[int]]()
-    problems = list[str]()
-    for record in after.timeline.lines_run:
-        run.setdefault(record.file, set()).update(record.run)
-        in_graph.setdefault(record.file, set()).update(record.in_graph)
-        problems += [record.problem] if record.problem is not None else []
+    run, was = _collect_lines(after, equal[1]), _collect_lines(before, equal[0])
+    graphs = {
+        (record.file, line) for record in after.timeline.lines_run for line in record.in_graph
+    }
     lines = [(file.file, line) for file in change.files for line in file.lines]
-    missed = [(file, line) for file, line in lines if line not in run.get(file, ())]
+    missed = [at for at in lines if at not in run]
     removals = [(file.file, near) for file in change.files for near in file.removed]
-    unseen = [(file, near) for file, near in removals if not run.get(file, set()) & {*near}]
-    graphs = sum(line in in_graph.get(file, ()) for file, line in lines)
+    unseen = [(file, near) for file, near in removals if not any((file, n) in run for n in near)]
+    gone = [
+        (file.file, line)
+        for file in change.files
+        for entry, line in file.branches
+        if (file.file, line) not in was
+        if not before.is_watched or not entry or (file.file, entry) in was  # else nobody called it
+    ]
+    in_graphs = sum(at in graphs for at in lines)
     figures = (
         ProofFigure("changed lines", float(len(lines)), float(len(lines) - len(missed))),
-        ProofFigure("in graphs", float(len(lines)), float(graphs)),
+        ProofFigure("in graphs", float(len(lines)), float(in_graphs)),
     )
-    outcome: Outcome = "undecided" if missed or unseen else "holds"
-    sentence = f"{format_count(len(lines), 'changed line')} ran, {graphs} in graphs"
+    outcome: Outcome = "undecided" if missed or unseen or gone else "holds"
+    sentence = f"{format_count(len(lines), 'changed line')} ran, {in_graphs} in graphs"
     if missed:
         counts = f"{len(lines) - len(missed)} of {format_count(len(lines), 'changed line')}"
         sentence = f"proved for what ran: {counts}; not run (--also could): {_list_lines(missed)}"
     elif unseen:
         places = [(file, min(near, default=1)) for file, near in unseen]
         sentence = f"not run: code around what was removed at {_list_lines(places)}"
-    elif gone := [(file.file, line) for file in change.files for line in file.branches]:
-        sentence += f"; gone, and perhaps never run before: the branch at {_list_lines(gone)}"
-    details = [f"not run: {file}:{line}" for file, line in missed] + sorted({*problems})
+    elif gone:
+        where = f"the branch at {_list_lines(gone)} of the old state"
+        sentence = f"never run, so not compared (--also could): {where}"
+    details = [f"not run: {file}:{line}" for file, line in missed]
+    details += [f"not run in the old state: {file}:{line}" for file, line in gone]
+    details += sorted({record.problem for record in after.timeline.lines_run if record.problem})
     return JudgedPoint("exercised", outcome, sentence, figures, tuple(details))
+
+
+def _collect_lines(state: ExecutedState, calls: Iterable[CallVaried]) -> set[tuple[str, int]]:
+    """Collect the watched lines that ran, in the program or in calls that were made again."""
+    run = {(record.file, line) for record in state.timeline.lines_run for line in record.run}
+    return run | {(its.file, n) for call in calls for its in call.lines for n in its.lines}
 
 
 def _list_lines(lines: list[tuple[str, int]]) -> str:

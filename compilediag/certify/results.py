@@ -29,9 +29,11 @@ def check_results(
     eager: ExecutedState | None,
     *,
     is_shown: bool = False,
+    unwritten: Set[str] = frozenset(),
 ) -> tuple[JudgedPoint, Execution | None]:
     """Check that both states give the same results. `calls`: their compiled calls compared;
-    `is_shown`: calls that were made again gave the same, at or above these.
+    `is_shown`: calls that were made again gave the same, at or above these; `unwritten`: attributes
+    that the change no longer writes.
 
     Returns:
         The point, and what could be executed to decide it.
@@ -50,7 +52,7 @@ def check_results(
     parts = [
         _describe_calls(calls, again=repeated, eager=reference),
         compare_printed(old, new, repeated, reference, turning=turning),
-        compare_final_values(old, new, repeated, reference),
+        compare_final_values(old, new, repeated, reference, unwritten),
     ]
     notes = tuple(note for part in parts for note in part.notes)
     differing = [part for part in parts if part.difference is not None]
@@ -192,10 +194,15 @@ def _describe_other_draws(before: Timeline, after: Timeline) -> str:
 
 
 def compare_final_values(
-    before: Timeline, after: Timeline, again: Timeline | None, eager: Timeline | None
+    before: Timeline,
+    after: Timeline,
+    again: Timeline | None,
+    eager: Timeline | None,
+    unwritten: Set[str] = frozenset(),
 ) -> ResultComparison:
     """Compare what two executions saved and left. State that only one has is listed: an attribute
-    renamed, split or added; but every key of what is saved, or would be, is in both."""
+    renamed, split or added; but every key of what is saved, or would be, is in both, and a number
+    that is written no more (`unwritten`) has its value elsewhere."""
     ours, theirs = read_values(before), read_values(after)
     aligned = _align_state(ours, theirs)
     persistent = {key.path for key in ours if key.kind == "key"}
@@ -214,6 +221,12 @@ def compare_final_values(
         paths = sorted(its.path for its in keys if its.kind == "state" and MAIN not in its.owner)
         if paths:
             notes.append(f"state that {what}, not compared: {', '.join(paths)}")
+    kept = {_get_number(value) for value in theirs.values() if id(value) not in used}
+    for key in gone:
+        name = key.path.rpartition(".")[2]
+        if name in unwritten and (number := _get_number(ours[key])) not in (None, *kept):
+            why = f"{key} is written no more, and nothing else ends with its value, {number:g}"
+            return ResultComparison(difference=why, decided=False)
     partial = sum(not record.complete for record in (*before.saved, *before.held_states))
     if partial:
         notes.append(f"{format_count(partial, 'object')} with more values than were read")
@@ -236,6 +249,12 @@ def compare_final_values(
         for key, value in aligned.items()
     )
     return replace(found, notes=(*notes, *found.notes), shows_calls=shows)
+
+
+def _get_number(value: SampledValue) -> float | None:
+    """Get a number, or that of a tensor of one element; None of any other value."""
+    is_one = value.kind == "number" or (value.kind == "tensor" and math.prod(value.shape) == 1)
+    return value.values[0] if is_one and value.values else None
 
 
 _FLOATING = ("bfloat16", "float16", "float32", "float64")  #: From coarse to fine.

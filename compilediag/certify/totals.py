@@ -21,6 +21,9 @@ from compilediag_harness.wire import Location
 
 _Judged = tuple[Outcome, str]
 
+_WRAPPERS = "torch/_dynamo/"
+"""Folder of functions that call one of the program's, as that of a method under `no_grad`."""
+
 
 class _Place(NamedTuple):
     """A function wherever it stands; what follows a graph break of it is a part of it."""
@@ -68,7 +71,13 @@ def find_growth(before: Receipt, after: Receipt) -> str | None:
     }
     common = _list_places(before) & _list_places(after)
     for name, count_places in counters.items():
-        grown = _find_grown_place(count_places(before), count_places(after), common)
+        # What is compiled as a part of torch's own wrapper has its recompiles there, until a graph
+        # break makes it a frame of its own.
+        old, new = (
+            Counter({at: n for at, n in count_places(receipt).items() if _WRAPPERS not in at.file})
+            for receipt in (before, after)
+        )
+        grown = _find_grown_place(old, new, common)
         if grown is not None:
             return f"{name} {grown}"
     return None

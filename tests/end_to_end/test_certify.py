@@ -125,6 +125,14 @@ def test_a_flag_that_only_late_calls_pass_differently_is_seen(folder: Path) -> N
     assert (code, name_points(document)["results"]) == (3, "fails"), document
 
 
+def test_a_branch_that_is_gone_has_to_have_run(folder: Path) -> None:
+    """The recorded run is executed once more, with its lines watched; both sides of `late` ran."""
+    both = MARKED.replace("    if late:\n        y = y * 2.0\n", "    y = y * (1.0 + late)\n")
+    (folder / "train.py").write_text(both)
+    code, document = certify("--", "train.py")
+    assert (code, document["executions"]) == (0, 2), document
+
+
 def test_nothing_changed_is_no_proof(folder: Path) -> None:
     code, document = certify("--", "train.py")
     assert code in (3, 4), document

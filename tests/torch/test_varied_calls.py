@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -145,10 +146,16 @@ def test_sizes_go_along_all_dimensions_that_varied_together():
     sizes = {f"size 4 → {size}" for size in (1, 2, 3, 5, 8, 16, 17)}
     own = {f"size 4 → {size}, own backend" for size in (1, 5)}
     gradients = {"gradients off", "a gradient of x"}
-    scaled = {"values of x negated", "values of x zero"}
-    assert labels == {"as it was", "mask = None", *scaled, *gradients, *sizes, *own}
+    values = {
+        f"values of {path} {change}"
+        for path in ("x", "y", "weight", "mask")
+        for change in ("negated", "zero")
+    }
+    # With other features `weight` cannot be multiplied.
+    features = {"dimension 1 of x: 4 → 5", "dimension 1 of x: 4 → 8"}
+    assert labels == {"as it was", "mask = None", *values, *gradients, *sizes, *own, *features}
     assert {one.number for (kind, _), one in made.items() if kind.count("float32") == 4} == {3}
-    assert [one.raised for one in made.values()] == [None] * len(made)
+    assert {label for (_, label), its in made.items() if its.raised} == features
     assert all(
         "float32[17,4]" in its.structure for (_, label), its in made.items() if "17" in label
     )
@@ -175,7 +182,7 @@ def test_without_a_size_that_varied_those_of_integers_and_declared_ones_are_vari
     assert [one.compiles for (_, its), one in plain.items() if its == "size 2 → 17"] == [0]
 
 
-def test_numbers_flags_and_none_take_what_was_seen_and_one_more():
+def test_numbers_flags_and_none_take_what_was_seen_and_others():
     def scale(x, factor, count, flip, name):
         x = x * factor + count
         return -x if flip else x
@@ -183,12 +190,127 @@ def test_numbers_flags_and_none_take_what_was_seen_and_one_more():
     x = torch.ones(4)
     calls = (x, 2.0, 1, False, "a"), (x, 3.0, 1, False, "b"), (x, 0.0, 1, True, None)
     made, _, _ = vary(call_with(scale, *calls, dynamic=False))
-    labels = {label for kind, label in made if not kind.endswith("#2") and " = " in label}
+    named = re.compile("values of (?!x)|.* = ")
+    labels = {label for kind, label in made if not kind.endswith("#2") and named.match(label)}
     assert labels == {
-        *("factor = 2.0", "factor = 0.0", "factor = 4.5"),
-        *("count = 2", "flip = True", "name = 'a'", "name = None"),
+        *("factor = 2.0", "factor = 0.0", "flip = True", "name = 'a'", "name = None"),
+        *("values of factor negated", "values of factor zero", "values of factor + 0.1"),
+        *("values of factor × 1e6", "values of count + 1", "values of flip inverted"),
     }
     assert all(its.raised is None for its in made.values())
+
+
+def test_a_number_that_became_a_tensor_is_given_the_same_values():
+    """A clamp that the run never needed is missed there."""
+
+    def right(x, temperature, count):
+        return x / max(temperature, 1e-5) + count
+
+    def wrong(x, temperature, count):
+        return x / temperature + count
+
+    numbers, tensors = (0.5, 3), (torch.tensor([0.5]), torch.tensor(3))
+    x = torch.arange(1.0, 5.0)
+    old, _, _ = vary(call_with(right, (x, *numbers)))
+    new, _, _ = vary(call_with(wrong, (x, *tensors)))
+    (first,), (second,) = ({kind for kind, _ in made} for made in (old, new))
+    labels = {label for _, label in old if "values of" in label}
+    assert labels == {label for _, label in new if "values of" in label}
+    assert {its for its in labels if old[first, its].digest != new[second, its].digest} == {
+        "values of temperature negated",
+        "values of temperature zero",
+    }
+
+
+def test_a_mask_that_hid_nothing_is_inverted():
+    x, mask = torch.arange(4.0), torch.zeros(4, dtype=torch.bool)
+    differing = list_differing(
+        call_with(lambda x, mask: x.masked_fill(mask, 9.0), (x, mask)),
+        call_with(lambda x, mask: x + 0 * mask, (x, mask)),
+    )
+    assert differing == {("gradients; float32[1d], bool[1d]", "values of mask inverted")}
+
+
+def test_modules_are_called_in_the_other_mode():
+    class Model(torch.nn.Module):
+        def __init__(self, rate):
+            super().__init__()
+            self.rate = rate
+
+        def forward(self, x):
+            return x * 2 if self.training else x * self.rate
+
+    calls = [call_with(Model(rate), (torch.ones(3),)) for rate in (3, 4)]
+    assert list_differing(*calls) == {("training, gradients; float32[1d]", "evaluation")}
+
+
+def test_a_count_that_the_program_changes_is_another_one():
+    """Number or tensor; a size that the object keeps is none. What it ends with is compared."""
+
+    class Store:
+        def __init__(self, step, wrap):
+            self.step, self.wrap, self.size = step, wrap, 5
+
+        def insert(self, x):
+            self.step = (self.step + 1) % (self.size if self.wrap else 99)
+            return x * self.size
+
+    def store(step, wrap):
+        def run():
+            insert = torch.compile(Store(step, wrap).insert, backend="eager")
+            for _ in range(4):
+                insert(torch.ones(2))
+
+        return run
+
+    old, new, wrong = (
+        {label: its for (_, label), its in vary(store(*its))[0].items()}
+        for its in ((0, True), (torch.tensor(0), True), (torch.tensor(0), False))
+    )
+    assert old.keys() == new.keys() == wrong.keys()
+    assert {its for its in old if ".step" in its or ".size" in its} == {"values of .step + 1"}
+    assert all(old[its].numbers == new[its].numbers for its in old)
+    assert {its for its in old if old[its].numbers != wrong[its].numbers} == {"values of .step + 1"}
+    assert old["values of .step + 1"].numbers == (("step", 0.0),)
+    assert wrong["values of .step + 1"].numbers == (("step", 5.0),)
+
+
+def test_the_height_that_no_call_varied_is_varied():
+    grid = torch.arange(4.0)
+    differing = list_differing(
+        call_with(lambda x: x + torch.arange(x.shape[1]), (torch.ones(2, 4),)),
+        call_with(lambda x: x + grid, (torch.ones(2, 4),)),
+    )
+    assert differing == {(KIND, f"dimension 1 of x: 4 → {size}") for size in (5, 8)}
+
+
+def test_watched_lines_that_only_calls_with_other_inputs_run(tmp_path):
+    """Traced by Dynamo or run by the interpreter; one whose call fails is looked for again."""
+    script = tmp_path / "branching.py"
+    script.write_text(BRANCHING)
+    watched_lines = wire.WatchedLines(str(script), (3, 5, 7))
+    plan = wire.RecordingPlan(seed=1, vary_s=60.0, lines=(watched_lines,))
+    with watched(trial=wire.TrialPlan(recording=plan)) as events:
+        namespace = runpy.run_path(str(script))
+        torch.compile(namespace["f"], backend="eager")(torch.ones(3))
+    assert [its.run for its in events.of(wire.LinesRun)] == [(7,)]
+    ran = {its.variation: its.lines for its in events.of(wire.CallVaried) if its.lines}
+    assert ran == {
+        "values of x negated": (wire.WatchedLines(str(script), (3,)),),
+        "size 3 → 2": (wire.WatchedLines(str(script), (5,)),),
+    }
+
+
+BRANCHING = """\
+def f(x):
+    if x.sum() < 0:
+        return x - 1
+    if x.shape[0] == 2:
+        x = x * 3
+    if x.sum() > 0:
+        x = x + 1
+    return x
+"""
 
 
 def test_the_other_grad_mode_shows_what_gradients_alone_show():
@@ -284,6 +406,37 @@ def test_what_is_written_into_an_argument_is_compared():
     assert x.equal(torch.ones(4, 2))  # by the run, and by no varied call
 
 
+def test_what_a_call_that_returns_nothing_writes_into_modules_is_compared():
+    def average(rate):
+        def update(model, averaged, decay):
+            with torch.no_grad():
+                for old, new in zip(averaged.parameters(), model.parameters(), strict=True):
+                    old.lerp_(new, rate(decay))
+
+        torch.manual_seed(2)
+        return call_with(update, (torch.nn.Linear(2, 2), torch.nn.Linear(2, 2), 0.5))
+
+    def right(decay):
+        return 1 - decay
+
+    assert not list_differing(average(right), average(lambda decay: 1.0 - decay))
+    differing = list_differing(average(right), average(lambda decay: 0.5))
+    changes = ("negated", "zero", "+ 0.1", "× 1e6")
+    assert {label for _, label in differing} == {f"values of decay {its}" for its in changes}
+
+
+def test_what_a_call_that_returns_nothing_writes_into_its_object_is_compared():
+    class Store:
+        def __init__(self, factor):
+            self.rows, self.factor = torch.zeros(3), factor
+
+        def insert(self, x):
+            self.rows.copy_(x if x.sum() > 0 else x * self.factor)
+
+    calls = [call_with(Store(factor).insert, (torch.ones(3),)) for factor in (2, 3)]
+    assert list_differing(*calls) == {("gradients; float32[1d]", "values of x negated")}
+
+
 def test_what_a_call_leaves_in_containers_is_compared():
     def fill(x, cache, rows):
         cache["last"] = x + 1
@@ -343,7 +496,7 @@ def test_functions_modules_and_methods_are_called_compiled():
         ("forward", f"training, no {KIND}"),
     }
     assert sum(its.compiles for its in made if its.variation == "as it was") == 3
-    assert all(its.raised is None for its in made)
+    assert all(its.raised is None for its in made if "dimension 1" not in its.variation)
 
 
 def test_a_boundary_is_called_in_place_of_the_compiled_calls_inside_it():
@@ -366,7 +519,7 @@ def test_a_boundary_is_called_in_place_of_the_compiled_calls_inside_it():
     assert not ended[0].left_out
     made = events.of(wire.CallVaried)
     labels = {its.variation for its in made if its.function == place}
-    assert {"size 4 → 1", "size 4 → 17", "scale = 3.0", "gradients off"} <= labels
+    assert {"size 4 → 1", "size 4 → 17", "values of scale + 0.1", "gradients off"} <= labels
     at = {its.function.function for its in made if "9 →" in its.variation}
     assert at == {"Linear.forward"}, at
     callers = {seen.callers[:1]: seen.parameters[:1] for seen in events.of(wire.CallersSeen)}
@@ -563,7 +716,7 @@ def test_a_program_that_compiles_for_long_has_more_time(monkeypatch):
     made, ended, _ = vary(call_with(wait, (torch.ones(5, 2),)), vary_s=0.1)
     assert (KIND, "size 5 → 1") in made
     assert (KIND, "size 5 → 1, own backend") not in made
-    assert "2 of 14 calls, for which no time was left in 20 s" in ended[0].left_out[-1]
+    assert "2 of 16 calls, for which no time was left in 20 s" in ended[0].left_out[-1]
 
 
 def test_without_a_fork_the_process_itself_makes_the_calls(monkeypatch, capfd):
@@ -581,6 +734,7 @@ def test_without_a_fork_the_process_itself_makes_the_calls(monkeypatch, capfd):
     made, _, events = vary(run)
     assert len(made) > 8
     assert {label for (_, label), its in made.items() if its.raised} <= {
+        *(f"dimension 1 of x: 3 → {size}" for size in (4, 6)),  # another number of features
         "size 4 → 1",  # batch norm takes no such batch
         "size 4 → 1, own backend",
     }
@@ -660,7 +814,7 @@ def test_the_program_notices_nothing(tmp_path):
     assert {"size 700 → 1, own backend", "size 700 → 701, own backend"} <= {
         m.variation for m in made
     }
-    assert all(its.raised is None for its in made)
+    assert {its.raised for its in made if "dimension 1" not in its.variation} == {None}
     # The graphs of the program serve a size that it had made dynamic.
     assert {m.compiles for m in made if m.variation == "size 700 → 701, own backend"} == {0}
     assert len(timeline.processes) == 1
@@ -668,8 +822,6 @@ def test_the_program_notices_nothing(tmp_path):
 
 
 def test_a_branch_on_data_that_no_call_took_is_taken_where_values_are_negated_or_zero():
-    """Numbers are not varied so, nor is a tensor of one element: they are the same argument."""
-
     def before(x, scale):
         return x * scale if x.mean() > 0 else x - 1
 

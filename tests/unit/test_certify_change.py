@@ -89,10 +89,71 @@ def test_of_what_was_only_removed_the_same_block_has_to_run(
         assert all('text = """' in near for near in found)
 
 
-def test_branches_that_are_gone_may_not_have_run() -> None:
-    old = "def f(x):\n    if x > 2:\n        raise ValueError(\n            x)\n    return x\n"
-    assert compare("def f(x):\n    return x\n", old).files[0].branches == (3,)
-    assert compare(old, old.replace("    if x > 2", "    if x > 3")).files[0].branches == ()
+BRANCHES = """\
+def f(x):
+    y = 0
+    if x > 2:
+        y = 1
+    elif x > 1:
+        # a comment
+        y = 2
+        y += 1
+    else:
+        y = 3
+    for _ in range(x):
+        y += 4
+    if x > 9:
+        raise ValueError(
+            x)
+    try:
+        y += 5
+    except TypeError:
+        y = 6
+    with x:
+        y += 7
+    return y
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "branches"),
+    [
+        ("x > 2", "x > 3", ["y = 1", "elif x > 1:"]),
+        ("x > 1", "x > 0", ["y = 2", "y = 3"]),
+        (
+            "    elif x > 1:\n        # a comment\n        y = 2\n        y += 1\n",
+            "",
+            ["y = 2", "y = 3"],
+        ),
+        (
+            "        y = 2\n        y += 1\n    else:\n        y = 3\n",
+            "        y = 3\n",
+            ["y = 2", "y = 3"],
+        ),
+        ("        y = 2\n", "        y = 8\n", []),
+        ("range(x)", "range(2 * x)", ["y += 4"]),
+        ("x > 9", "x > 8", []),
+        ("TypeError", "ValueError", []),
+        ("with x", "with y", []),
+        ("y = 1", "y = 8", []),
+    ],
+)
+def test_branches_whose_condition_is_gone_or_another_have_to_have_run(
+    old: str, new: str, branches: list[str]
+) -> None:
+    """Not checks that never failed, and what handles an error."""
+    (file,) = compare(BRANCHES.replace(old, new, 1), BRANCHES).files
+    lines = BRANCHES.splitlines()
+    assert [lines[line - 1].strip() for _, line in file.branches] == branches
+    assert {entry for entry, _ in file.branches} <= {2}
+
+
+def test_attributes_that_are_written_no_more() -> None:
+    head = "class C:\n    def __init__(self):\n        self.a = 0\n"
+    old = f"{head}    def f(self):\n        self.a += 1\n"
+    assert compare(old.replace("self.a += 1", "pass"), old).files[0].unwritten == {"a"}
+    assert compare(old.replace("self.a += 1", "self.a = 2"), old).files[0].unwritten == set()
+    assert compare(old.replace("self.a = 0", "self.b = 0"), old).files[0].unwritten == set()
 
 
 def test_an_else_that_is_gone_was_a_part_of_its_if() -> None:

@@ -12,7 +12,7 @@ from compilediag.certify.points import Certificate, ExecutedState, JudgedPoint
 from compilediag.json_document import convert_to_builtins
 from compilediag.receipt.schema.compiles import ProofFigure
 from compilediag.views.certificate import MAX_BYTES, CertificateDocument, shorten_document
-from compilediag_harness.wire import GraphRun, LinesRun
+from compilediag_harness.wire import GraphRun, LinesRun, WatchedLines
 from tests.support.certified_states import FILE, calls, compiled, printed, state, varied
 from tests.support.timelines import WHERE
 
@@ -69,6 +69,24 @@ def test_further_executions_are_asked_for_until_they_decide() -> None:
     rounded = judge(BEFORE, make(1.0002), CHANGE)
     assert rounded.further == "eager"
     assert judge(BEFORE, make(1.0002), CHANGE, eager=make(1.0001)).verdict == "proved"
+
+
+def test_a_recorded_run_is_executed_once_more_for_a_branch_that_is_gone_alone() -> None:
+    """Nobody asked it which lines ran; what its calls ran that were made again counts, too."""
+    change = replace(CHANGE, files=(ChangedFile(FILE, (3,), branches=((2, 5),)),))
+    recorded = replace(BEFORE, is_watched=False)
+    certificate = judge(recorded, make(), change)
+    assert (certificate.verdict, certificate.further) == ("not decided", "again")
+    assert judge(recorded, make(recompiles=3), change).further is None
+    assert judge(recorded, make(), CHANGE).further is None
+    timeline = replace(BEFORE.timeline, lines_run=(LinesRun(9.0, FILE, (2,), ()),))
+    unseen = replace(BEFORE, timeline=timeline)
+    assert judge(unseen, make(), change).further is None
+    assert judge(recorded, make(), change, again=unseen).verdict == "not decided"
+    made = replace(varied("size 4 → 1"), lines=(WatchedLines(FILE, (5,)),))
+    seen = replace(timeline, varied_calls=(varied("as it was"), made))
+    again = replace(BEFORE, timeline=seen)
+    assert judge(recorded, make(), change, again=again).verdict == "proved"
 
 
 def test_where_another_point_fails_nothing_further_is_executed() -> None:

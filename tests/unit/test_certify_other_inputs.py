@@ -6,7 +6,11 @@ from typing import Any
 import pytest
 
 from compilediag.certify.calls import compare_calls
-from compilediag.certify.other_inputs import check_other_inputs, find_boundary
+from compilediag.certify.other_inputs import (
+    check_other_inputs,
+    compare_varied_calls,
+    find_boundary,
+)
 from compilediag.certify.points import ExecutedState, JudgedPoint
 from compilediag_harness.wire import NO_TIME_LEFT, CallersSeen, Location, VaryingEnded
 from tests.support.certified_states import FILE, calls, digest, state, varied
@@ -17,7 +21,8 @@ SAME, SIZE = varied("as it was"), varied("size 4 → 1")
 
 
 def judge(before: ExecutedState, after: ExecutedState, *, vary: bool = True) -> JudgedPoint:
-    found = compare_calls(before.timeline, after.timeline)
+    calls = compare_calls(before.timeline, after.timeline)
+    found = compare_varied_calls(before, after, calls)
     return check_other_inputs(before, after, found, varied=vary)
 
 
@@ -92,6 +97,53 @@ def test_why_a_call_differs_as_it_was_is_said(
     digests = tuple(digest(value) for _ in given)
     new = varied("as it was", 2.0, given=given, given_digests=digests)
     assert words in judge(state(old, SIZE), state(new, SIZE)).sentence
+
+
+def test_an_argument_that_the_new_state_gives_no_more_is_not_decided() -> None:
+    """What became of it is somewhere else, where no other values of it are tried."""
+    given = varied("as it was", given=("x: float32[4]", "k: int", "mask: None"))
+    values = varied("values of k + 1")
+    lost = varied("as it was", given=("x: float32[4]",))
+    point = judge(state(given, values, SIZE), state(lost, SIZE))
+    assert point.outcome == "undecided"
+    assert "its argument k is given before only" in point.sentence
+    now = varied("as it was", given=("x: float32[4]", "k: float32[]"))
+    assert judge(state(given, values, SIZE), state(now, values, SIZE)).outcome == "holds"
+    wrong = state(lost, varied("size 4 → 1", 2.0))
+    assert judge(state(given, SIZE), wrong).outcome == "fails"
+
+
+def test_a_size_that_was_broadcast_is_none_of_the_program() -> None:
+    """The old state takes 1 in place of what it had, and no other size."""
+    old = state(SAME, SIZE, varied("size 4 → 5", None), varied("gradients off"))
+    new = state(
+        SAME, varied("size 4 → 1", None), varied("size 4 → 5", None), varied("gradients off")
+    )
+    point = judge(old, new)
+    assert (point.outcome, point.figures[0].before) == ("holds", 1.0)
+    general = state(SAME, SIZE, varied("size 4 → 5"), varied("gradients off"))
+    assert judge(general, new).outcome == "fails"
+
+
+def test_a_count_that_is_left_otherwise_is_a_difference() -> None:
+    """One that a state alone writes is compared at the end of the program, if anywhere."""
+    name = "values of .step + 1"
+    old, new = (state(SAME, varied(name, numbers=(("step", n),))) for n in (0.0, 5.0))
+    assert judge(old, old).outcome == "holds"
+    point = judge(old, new)
+    assert (point.outcome, "leaves step at 0 → 5" in point.sentence) == ("fails", True)
+    assert judge(old, state(SAME, varied(name))).outcome == "holds"
+
+
+def test_what_is_not_finite_for_other_values_in_one_state_is_not_decided() -> None:
+    """A division by zero that a minimum hid: perhaps no value that the program has."""
+    values = "values of sigma zero"
+    finite, other = varied(values), varied(values, digest=(digest(1.0, exact=9),))
+    point = judge(state(SAME, SIZE, finite), state(SAME, SIZE, other))
+    assert point.outcome == "undecided"
+    assert "sigma zero: what is not finite in one state is in the other" in point.sentence
+    integers = [replace(its, structure="(float32[4], int64[4])") for its in (finite, other)]
+    assert judge(state(SAME, SIZE, integers[0]), state(SAME, SIZE, integers[1])).outcome == "fails"
 
 
 def test_why_no_call_was_made_again_is_said() -> None:
@@ -195,9 +247,10 @@ def test_what_training_rounded_is_different_at_the_end_too() -> None:
     new = state(calls(1.0002), varied("as it was", 1.0005), SIZE)
     reference = state(calls(1.0001)).timeline
     found = compare_calls(old.timeline, new.timeline, reference)
-    assert check_other_inputs(old, new, found, varied=True).outcome == "holds"
     far = state(calls(1.0002), varied("as it was", 1.002), SIZE)
-    assert check_other_inputs(old, far, found, varied=True).outcome == "undecided"
+    for other, outcome in ((new, "holds"), (far, "undecided")):
+        tally = compare_varied_calls(old, other, found)
+        assert check_other_inputs(old, other, tally, varied=True).outcome == outcome
     equal = state(calls(1.0), *new.timeline.varied_calls)
     assert judge(state(calls(1.0), SAME, SIZE), equal).outcome == "undecided"
 

@@ -11,9 +11,15 @@ from compilediag.certify.change import Change, ChangedFile, compare_sources
 from compilediag.certify.points import ExecutedState, JudgedPoint
 from compilediag.certify.program import check_exercised, check_program
 from compilediag.receipt.schema.receipt import Failure
-from compilediag_harness.wire import FaultOccurred, LinesRun, RecordingStarted, SourcesLoaded
+from compilediag_harness.wire import (
+    FaultOccurred,
+    LinesRun,
+    RecordingStarted,
+    SourcesLoaded,
+    WatchedLines,
+)
 from tests.support.built_receipt import built
-from tests.support.certified_states import FILE, calls, state
+from tests.support.certified_states import FILE, calls, state, varied
 from tests.support.timelines import process
 
 OLD, NEW = b"x = 1\n", b"x = 2\n"
@@ -213,12 +219,12 @@ LINES = Change((ChangedFile(FILE, (3, 4, 9), ((11, 12),)),), {}, {})
 
 
 def test_every_changed_line_ran() -> None:
-    point = check_exercised(run(3, 4, 9, 12, in_graph=(3, 4)), LINES)
+    point = check_exercised(state(), run(3, 4, 9, 12, in_graph=(3, 4)), LINES)
     assert (point.outcome, point.sentence) == ("holds", "3 changed lines ran, 2 in graphs")
 
 
 def test_lines_that_did_not_run_are_named() -> None:
-    point = check_exercised(run(3, 12), LINES)
+    point = check_exercised(state(), run(3, 12), LINES)
     assert point.outcome == "undecided"
     assert point.sentence == (
         "proved for what ran: 1 of 3 changed lines; not run (--also could): app.py:4, 9"
@@ -226,31 +232,46 @@ def test_lines_that_did_not_run_are_named() -> None:
 
 
 def test_beside_what_was_removed_something_has_to_run() -> None:
-    point = check_exercised(run(3, 4, 9), LINES)
+    point = check_exercised(state(), run(3, 4, 9), LINES)
     assert point.outcome == "undecided"
     assert "removed at app.py:11" in point.sentence
 
 
-def test_branches_that_are_gone_are_named() -> None:
-    change = replace(LINES, files=(replace(LINES.files[0], branches=(7,)),))
-    point = check_exercised(run(3, 4, 9, 12), change)
-    assert point.outcome == "holds"
-    assert point.sentence.endswith("; gone, and perhaps never run before: the branch at app.py:7")
+def test_what_never_ran_and_is_gone_is_not_decided() -> None:
+    """It is where calls ran it that were made again, and gave the same."""
+    change = replace(LINES, files=(replace(LINES.files[0], branches=((6, 7),)),))
+    assert change.watched_before == (WatchedLines(FILE, (6, 7)),)
+    new = run(3, 4, 9, 12)
+    point = check_exercised(run(6), new, change)
+    assert point.outcome == "undecided"
+    assert point.sentence == (
+        "never run, so not compared (--also could): the branch at app.py:7 of the old state"
+    )
+    assert check_exercised(run(6, 7), new, change).outcome == "holds"
+    assert check_exercised(run(), new, change).outcome == "holds"  # nobody calls the function
+    made = varied("size 4 → 1", lines=(WatchedLines(FILE, (7,)),))
+    assert check_exercised(run(6), new, change, ([made], [])).outcome == "holds"
+    assert check_exercised(run(6), new, change, ([], [made])).outcome == "undecided"
+
+
+def test_a_changed_line_may_run_in_a_call_that_was_made_again() -> None:
+    made = varied("size 4 → 1", lines=(WatchedLines(FILE, (9,)),))
+    assert check_exercised(state(), run(3, 4, 12), LINES, ([], [made])).outcome == "holds"
 
 
 def test_lines_of_all_processes_count() -> None:
     made = run(3, 4)
     other = LinesRun(0.0, FILE, (9, 11), (), process=1)
     timeline = replace(made.timeline, lines_run=(*made.timeline.lines_run, other))
-    assert check_exercised(replace(made, timeline=timeline), LINES).outcome == "holds"
+    assert check_exercised(state(), replace(made, timeline=timeline), LINES).outcome == "holds"
 
 
 def test_where_nothing_differs_nothing_was_exercised() -> None:
-    assert check_exercised(state(), Change((), {}, {})).outcome == "undecided"
+    assert check_exercised(state(), state(), Change((), {}, {})).outcome == "undecided"
 
 
 def test_a_change_without_a_line_of_python() -> None:
-    point = check_exercised(state(), Change((), {}, {}, ("A=1",)))
+    point = check_exercised(state(), state(), Change((), {}, {}, ("A=1",)))
     assert (point.outcome, point.sentence) == ("holds", "no line of Python changed: A=1")
 
 

@@ -199,6 +199,17 @@ def test_a_place_may_have_more_where_the_total_fell_by_as_much() -> None:
     assert better(before, receipt(*both, again(N, function="other"))).outcome == "holds"
 
 
+def test_recompiles_may_move_into_the_wrapper_of_torch() -> None:
+    """There is no graph break any more in what it calls, and so no frame."""
+    wrapper = FrameName(
+        function="inner", file="site-packages/torch/_dynamo/external_utils.py", line=2
+    )
+    moved = compile_event(cause(), frame=wrapper)
+    before = receipt(first(), again(N), again(N), breaks=(site(),))
+    assert better(before, receipt(first(), moved, moved)).outcome == "holds"
+    assert better(before, receipt(first(), moved, moved, moved)).outcome == "fails"
+
+
 def test_a_guard_that_is_false_nowhere_any_more_is_better_with_equal_totals() -> None:
     entangled = receipt(again(N, M), again(N, M))
     point = better(entangled, receipt(again(M), again(M)))

@@ -102,7 +102,8 @@ class Pair:
         folder = f"{self.program.folder}/{self.trials.runs + 1:02}-files"
         os.makedirs(folder)
         vary_s = VARY_S if not self.options.no_vary and stance is None else 0.0
-        lines = self.change.watched if new and at is None else ()
+        lines = self.change.watched if new else self.change.watched_before
+        lines = () if at is not None else lines  # both are traced
         hides = HASH_SEED not in self.program.variables
         boundaries = () if at is None else (at,)
         recording = RecordingPlan(self.seed, vary_s, boundaries, lines, hides_hash_seed=hides)
@@ -262,7 +263,7 @@ def _choose_caches(states: States, options: CertifyOptions) -> CacheUse:
 def _execute_and_judge(pair: Pair) -> Proof:
     states, options, trials, program = pair.states, pair.options, pair.trials, pair.program
     before, after, why = execute_both(pair, states.recorded)
-    points, lines = list[JudgedPoint](), after.timeline.lines_run
+    points = list[JudgedPoint]()
     for words in options.also:
         command = shlex.join(words)
         if trials.interrupted:
@@ -275,8 +276,8 @@ def _execute_and_judge(pair: Pair) -> Proof:
         except KeyboardInterrupt:
             _judge(pair, before, after, {})
             raise
-        lines += second.timeline.lines_run
-    after = replace(after, timeline=replace(after.timeline, lines_run=lines))
+        before = _add_lines(before, first.timeline.lines_run)
+        after = _add_lines(after, second.timeline.lines_run)
     certificate, before, after = decide(pair, before, after)
     if missing := states.missing:
         points.append(JudgedPoint("files", "undecided", missing[0], details=missing))
@@ -348,12 +349,12 @@ def decide(
     ended = bool(pair.problems) or pair.trials.interrupted
     boundary = find_boundary(before, after) if varied and not ended else None
     if boundary is not None and certificate.verdict != "refused":
-        lines: tuple[LinesRun, ...] = after.timeline.lines_run
+        ran = before.timeline.lines_run, after.timeline.lines_run
         # The boundary of what is compiled moved: what calls it is compared in its place.
         where = f"for the calls of {boundary[0].function}, above what is compiled"
         before = pair.execute(f"the old state, {where}", new=False, at=boundary[0])
         after = pair.execute(f"the new state, {where}", new=True, at=boundary[1])
-        after = replace(after, timeline=replace(after.timeline, lines_run=lines))
+        before, after = _add_lines(before, ran[0]), _add_lines(after, ran[1])
         certificate = _judge(pair, before, after, known)
     further = certificate.further
     while further is not None and further not in known and not pair.trials.interrupted:
@@ -362,11 +363,19 @@ def decide(
         if stance:
             what = "the old state, not compiled: how much of a difference is rounding?"
         known[further] = pair.execute(what, new=False, stance=stance)
+        if not stance:  # those of further command lines count, too
+            known[further] = _add_lines(known[further], before.timeline.lines_run)
         certificate = _judge(pair, before, after, known)
         further = certificate.further
     if further is not None and further not in known:
         certificate = certificate.leave_open(pair.trials.describe_end())
     return certificate, before, after
+
+
+def _add_lines(state: ExecutedState, lines: tuple[LinesRun, ...]) -> ExecutedState:
+    """Add lines that other executions of a state ran."""
+    lines += state.timeline.lines_run
+    return replace(state, timeline=replace(state.timeline, lines_run=lines))
 
 
 def _judge(

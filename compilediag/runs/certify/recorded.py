@@ -266,4 +266,5 @@ def load_state(recorded: RecordedRun, words: Sequence[str]) -> ExecutedState:
         list_user_roots(recorded.recording.folder, parse_target(words).script),
     )
     code = recorded.receipt.header.run.exit_code or 0
-    return ExecutedState(recorded.receipt, timeline, describe_problem(recorded.receipt, code))
+    problem = describe_problem(recorded.receipt, code)
+    return ExecutedState(recorded.receipt, timeline, problem, is_watched=False)

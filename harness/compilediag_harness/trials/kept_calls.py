@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from compilediag_harness.base.object_graph import get_class, iterate_reached
+from compilediag_harness.base.object_graph import get_attributes, get_class, iterate_reached
 from compilediag_harness.base.session import Session
 from compilediag_harness.blame.line_events import iterate_own_frames
 from compilediag_harness.blame.source_locations import get_definition
@@ -94,6 +94,25 @@ class KeptCall:
     nbytes: int = 0
     found: SavedState | None = None
     """What it found where it began; None on a machine with a device."""
+    numbers: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Of `read_numbers`, what it found."""
+    first: tuple[Any, dict[str, Any]] = (None, {})
+    """The object of the first call of this kind, and what that found."""
+
+    @property
+    def owner(self) -> Any:
+        """The module or object that is called, or whose method is."""
+        return get_owner(self.root)
+
+    def list_counters(self) -> list[str]:
+        """List the numbers of the object that were other ones in the first call, or are by now."""
+        then = self.first[1] if self.first[0] is self.owner else self.numbers
+        others = then, read_numbers(self.owner)
+        return [
+            name
+            for name, number in self.numbers.items()
+            if any(name in side and bool(side[name] != number) for side in others)
+        ]
 
     def restore(self) -> str | None:
         """Restore the arguments to what was given, at the end of the program; the path of one that
@@ -189,7 +208,7 @@ class CallKeeper:
                 self._keep(kept, root, wrapper, (call.args, call.kwargs))
 
     def _should_look(self, kept: KeptCallable, root: Any, call: CallArguments) -> bool:
-        training = getattr(getattr(root, "__self__", root), "training", None)
+        training = getattr(get_owner(root), "training", None)
         mode = self._torch.is_grad_enabled(), training, len(call.args), tuple(call.kwargs)
         count, before = kept.calls, kept.mode
         kept.calls, kept.mode = count + 1, mode
@@ -282,6 +301,9 @@ class CallKeeper:
             kept.kinds[key] = call
             self._bytes += nbytes - call.nbytes
             call.root, call.function, call.nbytes = root, function, nbytes
+            numbers = read_numbers(call.owner)
+            call.numbers = {n: its.clone() if is_tensor(its) else its for n, its in numbers.items()}
+            call.first = call.first if call.first[1] else (call.owner, call.numbers)
             call.number, call.step = number, self._session.step
             if call.modules != modules:
                 every = {id(part): part for module in modules for part in module.modules()}
@@ -323,7 +345,7 @@ class CallKeeper:
     def _find_modules(self, kept: KeptCallable, root: Any, leaves: list[Any]) -> tuple[Any, ...]:
         """Find the modules that a call runs: the one called, else those it is given or names."""
         module = self._torch.nn.Module
-        owner = getattr(root, "__self__", root)
+        owner = get_owner(root)
         if issubclass(get_class(owner), module):
             return (owner,)
         modules = {id(leaf): leaf for leaf in leaves if issubclass(get_class(leaf), module)}
@@ -334,6 +356,25 @@ class CallKeeper:
 def is_tensor(value: Any) -> bool:
     """True for a tensor; an object may say that `__class__` is another."""
     return issubclass(get_class(value), sys.modules["torch"].Tensor)
+
+
+def get_owner(root: Any) -> Any:
+    """Get the module or object that is called, or whose method is."""
+    return getattr(root, "__self__", root)
+
+
+def read_numbers(owner: Any) -> dict[str, Any]:
+    """Read the numbers that an object holds itself, by name; one may be a tensor of one element on
+    the CPU, no parameter."""
+    own = get_attributes(owner)
+    held: dict[str, Any] = {**own, **(own.get("_buffers") or {})}
+    parameter = sys.modules["torch"].nn.Parameter
+    return {
+        name: its
+        for name, its in held.items()
+        if (get_class(its) in (bool, int, float) and name != "training")
+        or (is_tensor(its) and its.is_cpu and its.numel() == 1 and get_class(its) is not parameter)
+    }
 
 
 def _read_content(leaf: Any) -> tuple[Any, Any]:

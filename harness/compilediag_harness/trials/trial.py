@@ -8,7 +8,7 @@ import functools
 import os
 import sys
 import types
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Generator
 from typing import Any
 
 from compilediag_harness.base.post_import import PostImport
@@ -54,6 +54,7 @@ class ActiveTrial:
         self._call_seconds: CallSeconds | None = None
         self._last: list[Callable[[Session], None]] = []
         """What emits at the end of the process."""
+        self._lines: LineWatcher | None = None
         self._writes: RedirectedWrites | None = None
         self._is_device_broken = False
         if chosen.protection is not None:  # before what else stands in place of `open`
@@ -77,7 +78,8 @@ class ActiveTrial:
         if recording.hides_hash_seed:
             os.environ.pop("PYTHONHASHSEED", None)
         if recording.lines:
-            self._last.append(LineWatcher(recording.lines, self._imports).finish)
+            self._lines = LineWatcher(recording.lines, self._imports)
+            self._last.append(self._lines.finish)
         settings.seed_after_import(recording.seed, self._notes, self._imports)
         files = WrittenFiles(self._writes)
         files.install()
@@ -150,7 +152,8 @@ class ActiveTrial:
             return
         if self.makes_calls_at_end and os.getpid() == self._pid:
             uninstall()
-            broken = vary_calls(session, self._torch, outputs.keeper, recording.vary_s, t)
+            watch = contextlib.nullcontext if self._lines is None else self._lines.watch_again
+            broken = vary_calls(session, self._torch, outputs.keeper, recording.vary_s, t, watch)
             self._is_device_broken = broken
 
     def end_process_if_broken(self) -> None:
@@ -217,6 +220,27 @@ class LineWatcher:
             run = tuple(sorted({*plan.lines} - self._left[file]))
             in_graph = tuple(sorted(self._in_graph[file] & {*plan.lines}))
             session.emit(LinesRun(session.now(), plan.file, run, in_graph, problem))
+
+    @contextlib.contextmanager
+    def watch_again(self) -> Generator[list[WatchedLines]]:
+        """Watch the lines that were not seen yet in a block, at whose end those that were are in
+        the list; where it raises, they are still to be seen."""
+        seen: list[WatchedLines] = []
+        left = {file: {*lines} for file, lines in self._left.items()}
+        if not any(left.values()):
+            yield seen
+            return
+        self._stopped = False
+        self._events.resume()
+        try:
+            yield seen
+        except BaseException:
+            self._left = left
+            raise
+        finally:
+            self._stop()
+        ran = {file: lines - self._left[file] for file, lines in left.items()}
+        seen += [WatchedLines(file, tuple(sorted(its))) for file, its in ran.items() if its]
 
     def _stop(self) -> None:
         if not self._stopped:

@@ -1,10 +1,11 @@
-"""Variations of a kept call: other sizes, the other grad mode, other values of numbers and tensors,
-None."""
+"""Variations of a kept call: other sizes, the other grad mode and that of modules, other values of
+numbers and tensors, None."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,6 +16,9 @@ from compilediag_harness.wire import EAGER, IN_DOUBLE, OWN_BACKEND, clip
 
 MAX_OTHERS = 4
 """Other values that were seen, of one number."""
+
+MAX_VALUES = 16
+"""Numbers and tensors of one call that are given values which no call had."""
 
 MAX_BYTES = 256 << 20
 """No argument is made larger."""
@@ -30,10 +34,14 @@ class Variation:
     """Other values of leaves of the arguments, by position."""
     sizes: Mapping[int, Mapping[int, int]] = field(default_factory=dict[int, Mapping[int, int]])
     """Other sizes of leaves, by position and dimension."""
-    scaled: tuple[int, float] | None = None
-    """Position of a leaf, and what it is multiplied by."""
+    changed: tuple[int, Callable[[Any], Any]] | None = None
+    """Position of a tensor, and what makes another one of it."""
+    counter: tuple[str, Callable[[Any], Any]] | None = None
+    """Name of a number of the object that is called, and what makes another one of it."""
     gradients: bool | None = None
     """The grad mode; None: as it was."""
+    training: bool | None = None
+    """The mode of all modules; None: as they were."""
     wanting: int | None = None
     """Position of a leaf that wants a gradient, which it did not."""
     own_backend: bool = False
@@ -64,24 +72,34 @@ class _Group:
     label: str
     size: int
     dims: _Dimensions
+    is_fixed: bool = False
+    """No call varied it: the program may need the size that it is."""
 
 
 def list_variations(kept: KeptCallable, call: KeptCall) -> list[Variation]:
     """List the variations of a call, the call as it was among them, in the order in which they are
     made: those first for which the fewest graphs are captured, the program's own backend last."""
     groups = _group_dimensions(kept, call)
-    sizes = [_vary_sizes(call, group, _list_sizes(group.size)) for group in groups]
+    varied, fixed = ([its for its in groups if its.is_fixed == which] for which in (False, True))
+    sizes = [_vary_sizes(call, group, _list_sizes(group.size)) for group in varied]
+    floating = [at for at, its in _list_tensors(call) if its.is_floating_point()]
+    first = next((at for at in floating if call.leaves[at].numel() > 1), None)
     others = [
         _vary_gradients(call),
-        *(_vary_sizes(call, group, (1,)) for group in groups),
-        *(_vary_value(kept, call, index) for index in range(len(call.leaves))),
+        _vary_training(call),
+        *(_vary_sizes(call, group, (1,)) for group in varied),
+        *(_vary_sizes(call, group, (group.size + 1, 2 * group.size)) for group in fixed),
+        *(_vary_seen(kept, call, index) for index in range(len(call.leaves))),
+        *(_vary_values(call, index) for index in _list_values(call) if index != first),
+        *(_vary_counter(name, call.numbers[name]) for name in call.list_counters()),
     ]
     own = [
         replace(variation, label=f"{variation.label}, own backend", own_backend=True)
-        for group in groups
+        for group in varied
         for variation in _vary_sizes(call, group, (group.size + 1, 1))
     ]
-    return [AS_IT_WAS, *_scale_values(call), *_take_in_turn(sizes), *_take_in_turn(others), *own]
+    begin = () if first is None else _vary_values(call, first)
+    return [AS_IT_WAS, *begin, *_take_in_turn(sizes), *_take_in_turn(others), *own]
 
 
 def _list_sizes(size: int) -> list[int]:
@@ -94,17 +112,6 @@ def _take_in_turn(sorts: list[Iterator[Variation]]) -> Iterator[Variation]:
     """Iterate over the first of each sort, then the second of each."""
     made = itertools.chain.from_iterable(itertools.zip_longest(*sorts))
     return (variation for variation in made if variation is not None)
-
-
-def _scale_values(call: KeptCall) -> Iterator[Variation]:
-    """Make what depends on data go the other way: a branch on a mean, or on whether any is set. Of
-    the first tensor alone: what is None or a number in one state may be a tensor in the other."""
-    tensors = _list_tensors(call)
-    floating = [at for at, its in tensors if its.is_floating_point() and its.numel() > 1]
-    for first in floating[:1]:
-        path = call.paths[first]
-        yield Variation(f"values of {path} negated", scaled=(first, -1.0))
-        yield Variation(f"values of {path} zero", scaled=(first, 0.0))
 
 
 def _list_tensors(call: KeptCall) -> list[tuple[int, Any]]:
@@ -127,32 +134,78 @@ def _vary_gradients(call: KeptCall) -> Iterator[Variation]:
         yield Variation(f"a gradient of {call.paths[wanting]}", wanting=wanting)
 
 
-def _vary_value(kept: KeptCallable, call: KeptCall, index: int) -> Iterator[Variation]:
-    """Vary a number, a flag or a text, and what was None in another call."""
+def _vary_training(call: KeptCall) -> Iterator[Variation]:
+    """Vary the mode of modules: dropout, a norm, or what the program does itself in training."""
+    if call.training:
+        training = not any(was for _, was in call.training)
+        yield Variation("training" if training else "evaluation", training=training)
+
+
+def _vary_seen(kept: KeptCallable, call: KeptCall, index: int) -> Iterator[Variation]:
+    """Give a number, a flag or a text, and what was None, the values that it had in other calls."""
     path, value = call.paths[index], call.leaves[index]
     seen, others = list(kept.iterate_values(path)), list[Any]()
     if get_class(value) in PLAIN and value is not None:
         same = get_class(value), value
         others = [its for its in seen if its is not None and (get_class(its), its) != same]
-        others = others[:MAX_OTHERS] + [its for its in _list_next(value) if its not in others]
+        others = others[:MAX_OTHERS]
     if value is not None and None in seen:
         others.append(None)
     for other in others:
         yield Variation(f"{path} = {clip(repr(other), 64)}", {index: other})
 
 
-def _list_next(value: Any) -> list[Any]:
-    """List one more value of a type that has a next."""
-    if isinstance(value, bool):
-        return [not value]
-    if isinstance(value, int):
-        return [value + 1]
-    return [value * 1.5 or 0.1] if isinstance(value, float) else []
+def _list_values(call: KeptCall) -> list[int]:
+    """List the positions of the first leaves whose values are varied: parameters are not."""
+    parameter = sys.modules["torch"].nn.Parameter
+    found = (
+        at
+        for at, leaf in enumerate(call.leaves)
+        if get_class(leaf) in (bool, int, float)
+        or (is_tensor(leaf) and not issubclass(get_class(leaf), parameter))
+    )
+    return list(itertools.islice(found, MAX_VALUES))
+
+
+def _vary_values(call: KeptCall, index: int) -> Iterator[Variation]:
+    """Give a number or tensor values that no call may have had, so that what depends on data goes
+    the other way: a branch on a mean, a clamp, a mask. A number and a tensor of one element are
+    the same argument in two states, and have the same labels."""
+    path, leaf = call.paths[index], call.leaves[index]
+    for name, change in _list_changes(leaf):
+        label = f"values of {path} {name}"
+        if is_tensor(leaf):
+            yield Variation(label, changed=(index, change))
+        else:
+            yield Variation(label, {index: change(leaf)})
+
+
+def _vary_counter(name: str, number: Any) -> Iterator[Variation]:
+    """Vary a number that the program changes between calls: a later step, another schedule."""
+    for change, make in _list_changes(number):
+        yield Variation(f"values of .{name} {change}", counter=(name, make))
+
+
+def _list_changes(leaf: Any) -> Iterator[tuple[str, Callable[[Any], Any]]]:
+    """List what makes other values of a number or tensor, by name."""
+    is_whole = not is_tensor(leaf)
+    is_one = is_whole or leaf.numel() == 1
+    if isinstance(leaf, bool) or (not is_whole and str(leaf.dtype) == "torch.bool"):
+        yield "inverted", lambda its: not its if is_whole else ~its
+    elif isinstance(leaf, float) or (not is_whole and leaf.is_floating_point()):
+        yield "negated", lambda its: -its
+        yield "zero", lambda its: 0.0 if is_whole else its.clone().zero_()
+        if is_one:  # past where it is clamped, or another branch is taken
+            yield "+ 0.1", lambda its: its + 0.1
+            yield "× 1e6", lambda its: its * 1e6
+    elif is_one and (is_whole or not leaf.is_complex()):
+        yield "+ 1", lambda its: its + 1
 
 
 def _group_dimensions(kept: KeptCallable, call: KeptCall) -> list[_Group]:
     """Group dimensions of arguments that varied together and have one size now; where none varied,
-    those that share it with the first tensor. And those that the program declares dynamic."""
+    those that share it with the first tensor. And those that the program declares dynamic, and last
+    the first tensor's others: its features, but a height, too."""
     tensors = [(at, leaf) for at, leaf in enumerate(call.leaves) if is_tensor(leaf) and leaf.ndim]
     dims = [(at, dim, int(n)) for at, its in tensors for dim, n in enumerate(its.shape) if n]
     varied: dict[tuple[int, frozenset[int]], _Dimensions] = {}
@@ -172,17 +225,20 @@ def _group_dimensions(kept: KeptCallable, call: KeptCall) -> list[_Group]:
     alone = [
         (at, dim) for at, leaf in tensors for dim in torch_replay.list_declared_dimensions(leaf)
     ]
-    if not groups and dims:
+    others: _Dimensions = []
+    if dims:
         at, leaf = tensors[0]
         # Integers have no features: along each dimension they are so many of something.
         count = 1 if leaf.is_floating_point() or leaf.is_complex() else leaf.ndim
-        alone = [*((at, dim) for dim in range(count)), *alone]
-    for at, dim in alone:
+        if not groups:
+            alone = [*((at, dim) for dim in range(count)), *alone]
+        others = [(at, dim) for dim in range(leaf.ndim) if (at, dim) not in alone]
+    for at, dim in (*alone, *others):
         size = int(call.leaves[at].shape[dim])
         members = [(its, d) for its, d, n in dims if (d, n) == (dim, size)]
         if size and not any((at, dim) in group.dims for group in groups):
             name = f"dimension {dim} of {call.paths[at]}: {size}" if dim else f"size {size}"
-            groups.append(_Group(name, size, members))
+            groups.append(_Group(name, size, members, (at, dim) in others))
     return groups
 
 

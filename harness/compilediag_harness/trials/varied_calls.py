@@ -14,11 +14,11 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from compilediag_harness.base.object_graph import get_class
+from compilediag_harness.base.object_graph import get_attributes, get_class
 from compilediag_harness.base.session import Session
 from compilediag_harness.shapes import trees
 from compilediag_harness.shapes.dims import repeat_rows
@@ -34,6 +34,7 @@ from compilediag_harness.trials.kept_calls import (
     KeptCall,
     KeptCallable,
     is_tensor,
+    read_numbers,
 )
 from compilediag_harness.trials.variations import AS_IT_WAS, REPEATS, Variation, list_variations
 from compilediag_harness.wire import (
@@ -43,6 +44,7 @@ from compilediag_harness.wire import (
     Event,
     FaultOccurred,
     VaryingEnded,
+    WatchedLines,
     clip,
 )
 
@@ -53,6 +55,9 @@ COMPILES = 1.0
 MAX_S = 120.0
 """The calls take at most so many times the seconds in which the program compiled, and so many; but
 what the plan allows they always may."""
+
+Watch = Callable[[], contextlib.AbstractContextManager[list[WatchedLines] | None]]
+"""Watches a block, at whose end the watched lines that ran in it are in the list."""
 
 _BEGUN = "begun"
 """What a call raised that has not ended."""
@@ -70,7 +75,14 @@ class VariedCall(NamedTuple):
         return f"{self.kept.name} ({self.call.label})"
 
 
-def vary_calls(session: Session, torch: Any, keeper: CallKeeper, vary_s: float, t: float) -> bool:
+def vary_calls(
+    session: Session,
+    torch: Any,
+    keeper: CallKeeper,
+    vary_s: float,
+    t: float,
+    watch: Watch = contextlib.nullcontext,
+) -> bool:
     """Make the kept calls of a process again, for so many seconds, or longer where the program
     compiled for long; emit what came out, as of the time `t`. True where that broke the device."""
     began = time.monotonic()
@@ -87,7 +99,7 @@ def vary_calls(session: Session, torch: Any, keeper: CallKeeper, vary_s: float, 
         if reason is not None:
             left_out[f"every call: {reason}"] = None
         else:
-            varier = _Varier(torch, keeper, t, limit_s, compile_s)
+            varier = _Varier(torch, keeper, t, limit_s, compile_s, watch)
             with forked.end_at_signals():  # the program itself is over
                 messages, problem = _run(session, varier, torch, folder, limit_s)
             for message in _note_end(messages, problem):
@@ -152,9 +164,15 @@ class _Varier:
     """Makes kept calls again, for so many seconds."""
 
     def __init__(
-        self, torch: Any, keeper: CallKeeper, t: float, limit_s: float, compile_s: float
+        self,
+        torch: Any,
+        keeper: CallKeeper,
+        t: float,
+        limit_s: float,
+        compile_s: float,
+        watch: Watch,
     ) -> None:
-        self._torch, self._keeper, self._t = torch, keeper, t
+        self._torch, self._keeper, self._t, self._watch = torch, keeper, t, watch
         self._limit_s, self._compile_s = limit_s, compile_s
         self._digester = CallDigester(torch)
 
@@ -213,35 +231,44 @@ class _Varier:
 
     def _make_call(self, varied: VariedCall) -> CallVaried:
         torch, call, variation = self._torch, varied.call, varied.variation
+        if variation.counter is not None:
+            _change_number(torch, call.owner, *variation.counter)
         for module, training in call.training:
-            module.training = training
+            module.training = training if variation.training is None else variation.training
         _seed(torch)
         before = torch_compiles.read_counter("stats", "unique_graphs") or 0
-        pending, structure, names, raised = None, "", "", None
+        pending, seen, structure, names, raised = None, None, "", "", None
+        changed: list[tuple[str, float]] = []
         leaves = call.leaves if variation is AS_IT_WAS else ()
         given = [self._digester.begin(leaf) for leaf in leaves]  # before it is written to
         try:
             inputs, arguments = self._build_arguments(call, variation)
             # `held` keeps what is replaced alive: nothing new gets its id.
             held = _read_leaves(arguments)
-            signed = {path: _sign_leaf(leaf) for path, leaf in held.items()}
+            state = _read_own_tensors(call.owner) | _read_state(call.modules)
+            numbers = _read_own_numbers(call)
+            signed = {path: _sign_leaf(leaf) for path, leaf in (held | state).items()}
             with self._enter(call, variation):
-                result = call.function(*arguments[0], **arguments[1])
+                with self._watch() as seen:
+                    result = call.function(*arguments[0], **arguments[1])
                 if not self._keeper.repeats:
                     names, gradients = self._compute_gradients(call, result, inputs)
                     left: Any = result, gradients
                 else:
-                    held_in = (*call.leaves, *_iterate_tensors(call.modules))
+                    held_in = (*call.leaves, *state.values())
                     names = ROUNDS if any(map(_is_floating, held_in)) else ""
                     names += f"; draws {RandomStates.read(torch).digests}"
                     left = result, [its for module in call.modules for its in module.buffers()]
-                now = _read_leaves(arguments)
+                now = _read_leaves(arguments) | state
                 written = {
                     path: now.get(path)
                     for path in (signed | now)
                     if path not in now or signed.get(path) != _sign_leaf(now[path])
+                    # What is returned tells enough of what may be held otherwise by now.
+                    if result is None or path not in state
                 }
                 structure, pending = self._begin_digest((*left, written))
+                changed = sorted(_read_own_numbers(call).items() - numbers.items())
         except KeyboardInterrupt:  # without a fork: it ends them all
             raise
         except BaseException as error:  # of the program; `SystemExit` too
@@ -254,7 +281,8 @@ class _Varier:
         if pending is None:
             return event
         digest = tuple(DigestBatch([pending]).read())
-        return replace(event, structure=f"{structure}{names}", digest=digest)
+        event = replace(event, structure=f"{structure}{names}", digest=digest)
+        return replace(event, numbers=tuple(changed), lines=tuple(seen or ()))
 
     @contextlib.contextmanager
     def _enter(self, call: KeptCall, variation: Variation) -> Generator[None]:
@@ -300,10 +328,8 @@ class _Varier:
             if index in variation.sizes:
                 value = repeat_rows(self._torch, kept.detach(), variation.sizes[index])
                 value = value.requires_grad_(kept.requires_grad)
-            if variation.scaled is not None and variation.scaled[0] == index:
-                factor, wants = variation.scaled[1], kept.requires_grad
-                value = kept.detach() * factor if factor else self._torch.zeros_like(kept)
-                value = value.requires_grad_(wants)
+            if variation.changed is not None and variation.changed[0] == index:
+                value = variation.changed[1](kept.detach()).requires_grad_(kept.requires_grad)
             if is_tensor(value) and (value.requires_grad or index == variation.wanting):
                 is_parameter = issubclass(get_class(value), self._torch.nn.Parameter)
                 # Of a double, too, which the other state may make a float of before the call.
@@ -338,21 +364,44 @@ def _read_leaves(arguments: Any) -> dict[str, Any]:
     return dict(zip(trees.list_paths(structure), leaves, strict=True))
 
 
+def _read_state(modules: Iterable[Any]) -> dict[str, Any]:
+    """Read the parameters and buffers of modules, by number and name."""
+    return {
+        f"module {number} {name}": tensor
+        for number, module in enumerate(modules)
+        for name, tensor in (*module.named_parameters(), *module.named_buffers())
+    }
+
+
+def _read_own_tensors(owner: Any) -> dict[str, Any]:
+    """Read the tensors that an object holds itself, as a store of what was seen; one of a single
+    element may be a number in the other state."""
+    own = get_attributes(owner).items()
+    return {f".{name}": its for name, its in own if is_tensor(its) and its.numel() != 1}
+
+
+def _read_own_numbers(call: KeptCall) -> dict[str, float]:
+    return {name: float(number) for name, number in read_numbers(call.owner).items()}
+
+
+def _change_number(torch: Any, owner: Any, name: str, change: Callable[[Any], Any]) -> None:
+    """Change a number that an object holds itself, where it is a tensor in its memory."""
+    number = read_numbers(owner)[name]
+    if is_tensor(number):
+        with torch.no_grad():
+            number.copy_(change(number))
+    else:
+        get_attributes(owner)[name] = change(number)
+
+
 def _is_floating(leaf: Any) -> bool:
     return is_tensor(leaf) and leaf.is_floating_point()
-
-
-def _iterate_tensors(modules: Iterable[Any]) -> Iterator[Any]:
-    """Iterate over the parameters and buffers of modules."""
-    for module in modules:
-        yield from module.parameters()
-        yield from module.buffers()
 
 
 @contextlib.contextmanager
 def _hold_in_double(modules: Iterable[Any]) -> Generator[None]:
     """Hold the floating parameters and buffers of modules in float64 for a block."""
-    held = [(its, its.data) for its in _iterate_tensors(modules) if _is_floating(its)]
+    held = [(its, its.data) for its in _read_state(modules).values() if _is_floating(its)]
     try:
         for tensor, data in held:
             tensor.data = data.double()

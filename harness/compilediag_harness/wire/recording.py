@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 
 from compilediag_harness.wire.event import Event, Location, event
-from compilediag_harness.wire.trials import SampledValue
+from compilediag_harness.wire.trials import SampledValue, WatchedLines
 
 CALL_FORMAT = "<HIdddq"
 """One call in `CallsRecorded.calls`, for `struct`: callable and structure by their numbers, then
@@ -167,6 +167,11 @@ class CallVaried(Event):
     given_digests: tuple[CallDigest, ...] = ()
     step: int = 0
     """The step in which the program made it."""
+    numbers: tuple[tuple[str, float], ...] = ()
+    """Of the object that is called those that the call changed, as it left them; some may be
+    tensors of one element."""
+    lines: tuple[WatchedLines, ...] = ()
+    """Watched lines that ran in it, and had not before."""
 
 
 EAGER, IN_DOUBLE, OWN_BACKEND = "eager", "eager, in float64", "own backend"
