@@ -62,17 +62,18 @@ class VariedComparison:
     unknown: list[str] = field(default_factory=list[str])
     #: Calls that differ as they were, which says nothing of other inputs.
     moved: dict[_MadeCall, str] = field(default_factory=dict[_MadeCall, str])
-    #: Calls with arguments that the new state gives them no more.
-    lost: dict[_MadeCall, str] = field(default_factory=dict[_MadeCall, str])
-    #: Calls with other values where what is finite differs.
-    extreme: list[str] = field(default_factory=list[str])
-    without_gradients: list[str] = field(default_factory=list[str])
-    #: Calls that raise only after the change, and only with gradients, which they did not have.
+    #: What is not decided, beside those: without an argument, gradients that no call had, other
+    #: values that are not finite in one state, or differ by little where the rest is equal.
+    undecided: list[str] = field(default_factory=list[str])
     rounding: float = 0.0  #: By how much recorded calls differ.
     #: What each call is given as it was.
     given: dict[_MadeCall, tuple[str, ...]] = field(
         default_factory=dict[_MadeCall, tuple[str, ...]]
     )
+
+    def is_exact(self, key: VariedKey) -> bool:
+        """True for a call that is equal bit for bit, as far as digests show."""
+        return self.old[key].digest == self.new[key].digest
 
     @property
     def equal_calls(self) -> tuple[list[CallVaried], list[CallVaried]]:
@@ -102,12 +103,7 @@ def check_other_inputs(
     old, new = tally.old, tally.new
     covered = [key for key in tally.equal if key[3] != AS_IT_WAS]
     every = *old.values(), *new.values()
-    open_ones = [
-        *tally.extreme,
-        *tally.without_gradients,
-        *tally.moved.values(),
-        *tally.lost.values(),
-    ]
+    open_ones = [*tally.undecided, *tally.moved.values()]
     details = [*tally.different, *open_ones, *tally.unknown]
     details += [f"only before: {_format(old[key])}" for key in sorted(old.keys() - new.keys())]
     details += [f"only after: {_format(new[key])}" for key in sorted(new.keys() - old.keys())]
@@ -160,7 +156,7 @@ def _list_repeated(
         tally = VariedComparison()
         if key[3] == AS_IT_WAS:
             _compare_varied(key, old[key], new[key], 0.0, tally)
-        if (tally.equal or tally.raised) and not tally.lost:
+        if (tally.equal or tally.raised) and not tally.undecided:
             repeated.add(key[:3])
     return repeated
 
@@ -213,14 +209,6 @@ def _compare_varied(
         return
     if key[3] == AS_IT_WAS:
         tally.given[key[:3]] = before.given
-        now = {text.partition(": ")[0] for text in after.given}
-        paths = [text.partition(": ")[0] for text in before.given if not text.endswith(": None")]
-        lost = next((path for path in paths if path not in now), None)
-        if lost is not None:
-            why = (
-                f"its argument {lost} is given before only, so other values of it are not compared"
-            )
-            tally.lost[key[:3]] = f"{_format(before)}: {why}; {_SAME_ARGUMENTS}"
     name = _format(before) + _name_arguments(before, tally.given.get(key[:3], ()))
     structure = read_structure(before.structure)
     size, problem = 0.0, None
@@ -247,19 +235,31 @@ def _compare_varied(
         tally.moved[key[:3]] = f"{name}: {problem}; {_explain_moved(before, after)}"
     elif key[3] == _GRADIENTS_ON and before.raised is None and after.raised is not None:
         # As where a cache is written in place: right for a program that never wants gradients.
-        tally.without_gradients.append(f"{name}, which it did not have: {problem}")
+        tally.undecided.append(f"{name}, which it did not have: {problem}")
     elif problem is not None and math.isinf(size) and _is_floating_value(key, structure):
         # As of 0 / 0: the program may never give it, or the change has lost what prevents it.
-        tally.extreme.append(f"{name}: what is not finite in one state is in the other")
+        tally.undecided.append(f"{name}: what is not finite in one state is in the other")
     elif problem is not None:
         tally.different.append(f"{name}: {problem}")
     elif size:
-        tally.unknown.append(f"{name}: differs by little more than rounding")
+        exact = any(key[:3] == its[:3] for its in tally.equal if tally.is_exact(its))
+        kept = tally.undecided if exact and key[3].startswith(VALUES) else tally.unknown
+        kept.append(f"{name}: differs by little more than rounding")
     elif not structure.is_whole or not structure.leaves:
         what = shorten(before.structure, 80)
         tally.unknown.append(f"{name}: holds values that are not compared: {what}")
     else:
         tally.equal.append(key)
+        if key[3] == AS_IT_WAS and (lost := _find_lost_argument(before, after)) is not None:
+            why = f"its argument {lost} is given before only, and has no other values"
+            tally.undecided.append(f"{name}: {why}; {_SAME_ARGUMENTS}")
+
+
+def _find_lost_argument(before: CallVaried, after: CallVaried) -> str | None:
+    """Find an argument that the new state does not give: what became of it is not varied."""
+    now = {text.partition(": ")[0] for text in after.given}
+    given = (text.partition(": ") for text in before.given)
+    return next((path for path, _, what in given if what != "None" and path not in now), None)
 
 
 def _is_floating_value(key: VariedKey, structure: Structure) -> bool:

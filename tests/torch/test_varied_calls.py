@@ -268,9 +268,13 @@ def test_a_count_that_the_program_changes_is_another_one():
         for its in ((0, True), (torch.tensor(0), True), (torch.tensor(0), False))
     )
     assert old.keys() == new.keys() == wrong.keys()
-    assert {its for its in old if ".step" in its or ".size" in its} == {"values of .step + 1"}
+    changes = {f"values of .step {change}" for change in ("+ 1", "zero", "× 1e6")}
+    assert {its for its in old if ".step" in its or ".size" in its} == changes
     assert all(old[its].numbers == new[its].numbers for its in old)
-    assert {its for its in old if old[its].numbers != wrong[its].numbers} == {"values of .step + 1"}
+    assert {its for its in old if old[its].numbers != wrong[its].numbers} == {
+        "values of .step + 1",
+        "values of .step × 1e6",
+    }
     assert old["values of .step + 1"].numbers == (("step", 0.0),)
     assert wrong["values of .step + 1"].numbers == (("step", 5.0),)
 

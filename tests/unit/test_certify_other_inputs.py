@@ -125,6 +125,19 @@ def test_a_size_that_was_broadcast_is_none_of_the_program() -> None:
     assert judge(general, new).outcome == "fails"
 
 
+def test_other_values_that_differ_by_little_are_not_decided_where_the_rest_is_exact() -> None:
+    """A clamp that cuts off a ten-thousandth: rounding would be in the other calls, too."""
+    name = "values of .step × 1e6"
+    old, new = state(SAME, SIZE, varied(name)), state(SAME, SIZE, varied(name, 1.000015))
+    point = judge(old, new)
+    assert point.outcome == "undecided"
+    assert "step × 1e6: differs by little more than rounding" in point.sentence
+    rounded = state(
+        varied("as it was", 1.000001), varied("size 4 → 1", 1.000001), varied(name, 1.000015)
+    )
+    assert judge(old, rounded).outcome == "holds"
+
+
 def test_a_count_that_is_left_otherwise_is_a_difference() -> None:
     """One that a state alone writes is compared at the end of the program, if anywhere."""
     name = "values of .step + 1"

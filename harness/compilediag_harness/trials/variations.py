@@ -24,6 +24,10 @@ MAX_BYTES = 256 << 20
 """No argument is made larger."""
 
 
+_Change = Callable[[Any], Any]
+"""Makes another number or tensor of one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Variation:
     """One way to make a call again."""
@@ -34,9 +38,9 @@ class Variation:
     """Other values of leaves of the arguments, by position."""
     sizes: Mapping[int, Mapping[int, int]] = field(default_factory=dict[int, Mapping[int, int]])
     """Other sizes of leaves, by position and dimension."""
-    changed: tuple[int, Callable[[Any], Any]] | None = None
+    changed: tuple[int, _Change] | None = None
     """Position of a tensor, and what makes another one of it."""
-    counter: tuple[str, Callable[[Any], Any]] | None = None
+    counter: tuple[str, _Change] | None = None
     """Name of a number of the object that is called, and what makes another one of it."""
     gradients: bool | None = None
     """The grad mode; None: as it was."""
@@ -182,24 +186,29 @@ def _vary_values(call: KeptCall, index: int) -> Iterator[Variation]:
 
 def _vary_counter(name: str, number: Any) -> Iterator[Variation]:
     """Vary a number that the program changes between calls: a later step, another schedule."""
-    for change, make in _list_changes(number):
+    for change, make in _list_changes(number, counts=True):
         yield Variation(f"values of .{name} {change}", counter=(name, make))
 
 
-def _list_changes(leaf: Any) -> Iterator[tuple[str, Callable[[Any], Any]]]:
-    """List what makes other values of a number or tensor, by name."""
-    is_whole = not is_tensor(leaf)
-    is_one = is_whole or leaf.numel() == 1
-    if isinstance(leaf, bool) or (not is_whole and str(leaf.dtype) == "torch.bool"):
-        yield "inverted", lambda its: not its if is_whole else ~its
-    elif isinstance(leaf, float) or (not is_whole and leaf.is_floating_point()):
+def _list_changes(leaf: Any, *, counts: bool = False) -> Iterator[tuple[str, _Change]]:
+    """List what makes other values of a number or tensor, by name. `counts`: it is a counter, and
+    may be anything, where an integer that is an argument may be a size or an index."""
+    is_number = not is_tensor(leaf)
+    is_one = is_number or leaf.numel() == 1
+    if isinstance(leaf, bool) or (not is_number and str(leaf.dtype) == "torch.bool"):
+        yield "inverted", lambda its: not its if is_number else ~its
+        return
+    is_float = isinstance(leaf, float) if is_number else leaf.is_floating_point()
+    if is_float:
         yield "negated", lambda its: -its
-        yield "zero", lambda its: 0.0 if is_whole else its.clone().zero_()
-        if is_one:  # past where it is clamped, or another branch is taken
-            yield "+ 0.1", lambda its: its + 0.1
-            yield "× 1e6", lambda its: its * 1e6
-    elif is_one and (is_whole or not leaf.is_complex()):
+    elif is_one and (is_number or not leaf.is_complex()):
         yield "+ 1", lambda its: its + 1
+    if is_float or counts:
+        yield "zero", lambda its: type(its)() if is_number else its.clone().zero_()
+    if is_float and is_one:
+        yield "+ 0.1", lambda its: its + 0.1
+    if is_one and (is_float or counts):  # past where it is clamped, or another branch is taken
+        yield "× 1e6", lambda its: its * (1e6 if is_float else 10**6)
 
 
 def _group_dimensions(kept: KeptCallable, call: KeptCall) -> list[_Group]:
@@ -237,8 +246,10 @@ def _group_dimensions(kept: KeptCallable, call: KeptCall) -> list[_Group]:
         size = int(call.leaves[at].shape[dim])
         members = [(its, d) for its, d, n in dims if (d, n) == (dim, size)]
         if size and not any((at, dim) in group.dims for group in groups):
-            name = f"dimension {dim} of {call.paths[at]}: {size}" if dim else f"size {size}"
-            groups.append(_Group(name, size, members, (at, dim) in others))
+            is_fixed = (at, dim) in others
+            is_first = not dim and not is_fixed
+            name = f"size {size}" if is_first else f"dimension {dim} of {call.paths[at]}: {size}"
+            groups.append(_Group(name, size, members, is_fixed))
     return groups
 
 
