@@ -143,12 +143,21 @@ def _find_first(block: list[ast.stmt], runnable: Mapping[int, int]) -> int:
 
 
 def _iterate_written(tree: ast.Module) -> Iterator[str]:
-    """Iterate over the names of the attributes that functions other than `__init__` write."""
+    """Iterate over the names of the attributes that functions other than `__init__` write, also in
+    place: by an index, or a method of tensors, as `add_`."""
     for function in ast.walk(tree):
         if isinstance(function, ast.FunctionDef) and function.name != "__init__":
             for node in ast.walk(function):
-                if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-                    yield node.attr
+                match node:
+                    case ast.Attribute(attr=name, ctx=ast.Store()):
+                        yield name
+                    case ast.Subscript(value=ast.Attribute(attr=name), ctx=ast.Store()):
+                        yield name
+                    case ast.Call(func=ast.Attribute(value=ast.Attribute(attr=name), attr=method)):
+                        if method.endswith("_"):
+                            yield name
+                    case _:
+                        pass
 
 
 def _find_runnable(tree: ast.Module, text: bytes) -> dict[int, int]:

@@ -154,6 +154,8 @@ def test_attributes_that_are_written_no_more() -> None:
     assert compare(old.replace("self.a += 1", "pass"), old).files[0].unwritten == {"a"}
     assert compare(old.replace("self.a += 1", "self.a = 2"), old).files[0].unwritten == set()
     assert compare(old.replace("self.a = 0", "self.b = 0"), old).files[0].unwritten == set()
+    for in_place in ("self.a.add_(1)", "self.a[0] = 1", "self.a[0] += 1"):
+        assert compare(old.replace("self.a += 1", in_place), old).files[0].unwritten == set()
 
 
 def test_an_else_that_is_gone_was_a_part_of_its_if() -> None:
