@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from compilediag.diagnosis.figures.compile_costs import classify_phase
-from compilediag.diagnosis.findings import Finding, Rule
+from compilediag.diagnosis.findings import Finding
 from compilediag.rules.make_finding import format_more, make_finding, pick, shorten
 from compilediag.timeline.compiles import ProcessCaches
 from compilediag.timeline.timeline import Compile, CompileId, Timeline
@@ -297,6 +297,3 @@ def _sum_phase_seconds(compiles: Sequence[Compile], phases: frozenset[str]) -> f
 
 def _list_compile_ids(lookups: Lookups) -> list[str]:
     return list(dict.fromkeys(lookup.compile_id for _, lookup in lookups))[:_SHOWN_IDS]
-
-
-RULES: tuple[Rule, ...] = (find_bypasses, find_unwritten, find_half_hits)

@@ -15,7 +15,7 @@ from compilediag.diagnosis.figures.compile_costs import (
     sum_compile_seconds,
     sum_seconds_by_frame,
 )
-from compilediag.diagnosis.findings import Finding, Rule
+from compilediag.diagnosis.findings import Finding
 from compilediag.rules.make_finding import format_count, make_finding, pick, shorten
 from compilediag.timeline.timeline import Compile, Timeline
 from compilediag_harness.wire import Location
@@ -435,11 +435,3 @@ def _format_ranks(ranks: Sequence[int]) -> str:
     if len(ranks) > 4:
         return f"{format_count(len(ranks), 'rank')} ({ranks[0]}, {ranks[1]}, …)"
     return "ranks " + ", ".join(map(str, ranks))
-
-
-RULES: tuple[Rule, ...] = (
-    find_repeated_blocks,
-    find_restarts,
-    find_autotuning,
-    find_builds_without_cache,
-)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import cast
 
 from compilediag.diagnosis.codes import Severity
-from compilediag.diagnosis.findings import Finding, Rule
+from compilediag.diagnosis.findings import Finding
 from compilediag.rules.make_finding import make_finding
 from compilediag.rules.sizes.advice import choose_buckets, find_called_sizes
 from compilediag.timeline.compiles import parse_frame_id
@@ -259,11 +259,3 @@ def _find_named_line(text: str) -> Location | None:
     ]
     own = [line for line in lines if classify_ownership(line.file, ()) != "torch"]
     return (own or lines or [None])[-1]
-
-
-RULES: tuple[Rule, ...] = (
-    find_skipped_cudagraphs,
-    find_overwritten_outputs,
-    find_rerecordings,
-    find_many_sizes,
-)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from compilediag.diagnosis.causes.run_causes import COMBINATION, RunCauses, list_causes
 from compilediag.diagnosis.codes import SIZES, get_code_info
-from compilediag.diagnosis.findings import Cause, Finding, Rule
+from compilediag.diagnosis.findings import Cause, Finding
 from compilediag.rules.facts import is_number
 from compilediag.rules.make_finding import Advice, make_finding, pick
 from compilediag.rules.recompiles import RecompileRule
@@ -270,6 +270,3 @@ def _count_called_sizes(timeline: Timeline, frame: Frame) -> int | None:
     ]
     shapes = {shape.shapes for of_callable in of_frame for shape in of_callable}
     return None if None in shapes or not shapes else len(shapes)
-
-
-RULES: tuple[Rule, ...] = (find_armed_guards, find_variant_forecasts, find_limit_hits)
