@@ -17,7 +17,7 @@ from compilediag.diagnosis.codes import VALUES, get_code_info
 from compilediag.diagnosis.findings import Cause, CommonCause
 from compilediag.receipt.schema.compiles import mask_indices
 from compilediag.receipt.schema.record import make_record
-from compilediag.timeline.compiles import CompileId, FrameId
+from compilediag.timeline.compiles import FrameId
 from compilediag.timeline.invocations import find_varying_sizes
 from compilediag.timeline.timeline import Recompile, Timeline
 from compilediag_harness.wire import find_resumed_function
@@ -329,13 +329,12 @@ _FLAGS = ("True", "False", "None")
 
 
 def collect_values(
-    recompiles: Iterable[Recompile],
-    false: Mapping[CompileId, Iterable[tuple[str, Iterable[Cause]]]],
+    recompiles: Iterable[tuple[Recompile, Iterable[tuple[str, Iterable[Cause]]]]],
 ) -> dict[tuple[FrameId, str], dict[str, str]]:
-    """Collect the values by graph from what was false of the cache entries of each recompile."""
+    """Collect the values by graph from recompiles, each with what was false of its entries."""
     values: dict[tuple[FrameId, str], dict[str, str]] = {}
-    for event in recompiles:
-        for entry_id, causes in false.get(event.id, ()):
+    for event, false in recompiles:
+        for entry_id, causes in false:
             for cause in causes:
                 if cause.kind == "type" or get_code_info(cause.rule).changed not in APART:
                     pairs = (entry_id, cause.expected), (event.compile_id, cause.actual)

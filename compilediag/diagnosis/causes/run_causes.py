@@ -72,14 +72,10 @@ class RunCauses:
         default_factory=dict[CompileId, tuple[BlamedCause, ...]]
     )
     """The primary cause first; attempts at the recompile limit included."""
-    entries: Mapping[CompileId, tuple[MissedEntry, ...]] = field(
-        default_factory=dict[CompileId, tuple[MissedEntry, ...]]
+    explained: Mapping[CompileId, Explanation] = field(
+        default_factory=dict[CompileId, "Explanation"]
     )
-    """The cache entries that did not fit, nearest first, as far as the process recorded them."""
-    false: Mapping[CompileId, tuple[FalseOfEntry, ...]] = field(
-        default_factory=dict[CompileId, "tuple[FalseOfEntry, ...]"]
-    )
-    """What was false of each of these, every value under its own name."""
+    """With the cache entries that did not fit, as far as the process recorded them."""
     groups: Mapping[str, Sequence[Group]] = field(default_factory=dict[str, Sequence[Group]])
     """By code, in the order of their first recompile; of recompiles that count."""
     behind: BehindBreaks = field(default_factory=BehindBreaks)
@@ -129,17 +125,10 @@ def find_run_causes(timeline: Timeline) -> RunCauses:
         causes, again = zip(*pairs, strict=True)
         single.append(Group(key, causes, again, causes[0].place))
     groups: dict[str, list[Group]] = {}
-    false = {compile_id: explanation.false for compile_id, explanation in explained.items()}
-    values = collect_values(timeline.recompiles, false)
+    values = collect_values((event, explained[event.id].false) for event in timeline.recompiles)
     for group in merge_by_common_cause(single, timeline, behind, values):
         groups.setdefault(group.code, []).append(group)
-    return RunCauses(
-        by_compile,
-        {compile_id: explanation.entries for compile_id, explanation in explained.items()},
-        false,
-        groups,
-        behind,
-    )
+    return RunCauses(by_compile, explained, groups, behind)
 
 
 def _make_blamed_cause(
@@ -201,7 +190,7 @@ class Explanation(NamedTuple):
     entries: tuple[MissedEntry, ...] = ()
     """Those that were evaluated in the process, nearest first; of a text those that it names."""
     false: tuple[FalseOfEntry, ...] = ()
-    """Of the same."""
+    """Of the same, every value under its own name."""
 
 
 def list_causes(recompile: Recompile) -> tuple[Cause, ...]:

@@ -67,7 +67,7 @@ def build_varied(timeline: Timeline, causes: RunCauses) -> tuple[VariedValue, ..
     """Build the rows of a run, those that were false at most compiles first."""
     rows: dict[tuple[Hashable, str, Hashable], _Row] = {}
     for event in timeline.recompiles:
-        for entry_id, guards in causes.false.get(event.id, ()):
+        for entry_id, guards in causes.explained[event.id].false:
             for cause in guards:
                 # Size, dtype and layout of a tensor are several values; created and grown is one.
                 apart = get_code_info(cause.rule).changed in APART
