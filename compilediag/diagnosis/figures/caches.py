@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from msgspec.structs import replace
 
 from compilediag.diagnosis.figures.key_difference import get_digest
+from compilediag.diagnosis.figures.steps import sum_measured
 from compilediag.receipt.schema.caches import (
     CacheLookupRecord,
     CachePlace,
@@ -125,8 +126,7 @@ def summarize_caches(caches: Iterable[ProcessCaches]) -> list[CacheUsed]:
     for name in names:
         own = [lookup for lookup in lookups if lookup.cache == name]
         outcomes = Counter(lookup.outcome for lookup in own)
-        saved = [lookup.saved_s for lookup in own if lookup.outcome == HIT and not lookup.within]
-        known = [seconds for seconds in saved if seconds is not None]
+        saved = (lookup.saved_s for lookup in own if lookup.outcome == HIT and not lookup.within)
         failed = [bool(write.problem) for write in seen if write.cache == name]
         used.append(
             CacheUsed(
@@ -137,7 +137,7 @@ def summarize_caches(caches: Iterable[ProcessCaches]) -> list[CacheUsed]:
                 bypasses=outcomes[BYPASS],
                 disabled=outcomes[DISABLED],
                 failed=outcomes[FAILED],
-                saved_s=sum(known) if known else None,
+                saved_s=sum_measured(saved),
                 written=failed.count(False) if sees_writes else None,
                 not_written=failed.count(True) if sees_writes else None,
             )
