@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from compilediag.diagnosis.codes import Severity, get_code_info
+from compilediag.diagnosis.codes import REGISTER, Severity
 from compilediag.diagnosis.findings import (
     CauseId,
     Confidence,
@@ -68,7 +68,7 @@ def make_finding(
     """Make a finding of `code` with what the register holds for it: its severity unless another is
     given, owned by whom `location` belongs to; without one by the user. `called_from`: what it is
     about, where neither `about` nor `location` is a frame, cause or break of the timeline."""
-    register = get_code_info(code)
+    register = REGISTER[code]
     finding = Finding(
         rule=code,
         slug=register.slug,

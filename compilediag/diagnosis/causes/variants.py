@@ -13,7 +13,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 from compilediag.diagnosis.causes.run_causes import BlamedCause, RunCauses
-from compilediag.diagnosis.codes import get_code_info
+from compilediag.diagnosis.codes import REGISTER
 from compilediag.diagnosis.findings import CauseId
 from compilediag.receipt.schema.compiles import Need
 from compilediag.timeline.compiles import CompileId, FrameId, Recompile
@@ -97,7 +97,7 @@ def _identify_values(event: Recompile) -> Hashable:
 def _is_held(cause: BlamedCause) -> bool:
     """True if an object, a closure or a module holds a value that changed."""
     rules = [part.rule for part in cause.parts] or [cause.rule]
-    return any(get_code_info(rule).owner not in _PASSED for rule in rules)
+    return any(REGISTER[rule].owner not in _PASSED for rule in rules)
 
 
 class _Clock:
