@@ -42,6 +42,11 @@ class CompileId(NamedTuple):
         return FrameId(self.process, self.epoch, parse_frame_id(self.compile_id))
 
 
+def get_compile_id(event: wire.AttemptEvent | wire.CacheLookedUp) -> CompileId:
+    """Get the id of the compile that an event is of."""
+    return CompileId(event.process, event.epoch, event.compile_id)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recompile(wire.Recompiled):
     """torch asked why no cache entry of a frame fits, and compiled it again (or hit the limit)."""
@@ -56,7 +61,7 @@ class Recompile(wire.Recompiled):
 
     @property
     def id(self) -> CompileId:
-        return CompileId(self.process, self.epoch, self.compile_id)
+        return get_compile_id(self)
 
     @property
     def has_question(self) -> bool:
@@ -75,7 +80,7 @@ class Compile(wire.Compiled):
 
     @property
     def id(self) -> CompileId:
-        return CompileId(self.process, self.epoch, self.compile_id)
+        return get_compile_id(self)
 
     @property
     def key(self) -> FrameId:

@@ -17,8 +17,8 @@ from compilediag.receipt.schema.caches import (
     CacheUsed,
 )
 from compilediag.receipt.schema.record import make_record
-from compilediag.timeline.compiles import ProcessCaches
-from compilediag.timeline.timeline import CompileId, Timeline
+from compilediag.timeline.compiles import ProcessCaches, get_compile_id
+from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import AOT_AUTOGRAD, BYPASS, DISABLED, FAILED, FX_GRAPH, HIT, MISS
 
 OF_GRAPHS = (FX_GRAPH, AOT_AUTOGRAD)
@@ -79,12 +79,12 @@ def _list_lookups(timeline: Timeline, shared: dict[str, Components]) -> Iterator
         own = {n: v for n, v in part.get_components(lookup).items() if n not in common}
         listed = dict(list(own.items())[:room])
         room -= len(listed)
-        compiled = CompileId(part.process, lookup.epoch, lookup.compile_id)
         yield make_record(
             CacheLookupRecord,
             lookup,
-            process=part.process,
-            frame=at if (at := frames.get(compiled)) is not None and at.file else None,
+            frame=at
+            if (at := frames.get(get_compile_id(lookup))) is not None and at.file
+            else None,
             components=listed,
             components_left_out=lookup.components_left_out + len(own) - len(listed),
         )

@@ -24,7 +24,7 @@ from compilediag.receipt.schema.compiles import (
     WarmRuns,
 )
 from compilediag.receipt.schema.record import make_record
-from compilediag.timeline.compiles import CompileId, TimedWarmCalls
+from compilediag.timeline.compiles import TimedWarmCalls, get_compile_id
 from compilediag.timeline.timeline import Compile, Timeline
 from compilediag_harness.wire import GuardsEvaluated, Location
 
@@ -160,7 +160,7 @@ def compute_guard_cost(timeline: Timeline) -> tuple[GuardsSection, GuardsEvaluat
     frames = {row.id: row.frame for row in timeline.compiles if row.guarded and row.forward}
     by_frame: dict[Location, list[GuardsEvaluated]] = {}
     for entry in timeline.guard_sets:
-        compiled = CompileId(entry.process, entry.epoch, entry.compile_id)
+        compiled = get_compile_id(entry)
         if entry.process == process and compiled in frames:
             by_frame.setdefault(frames[compiled], []).append(entry)
     if not by_frame:
