@@ -71,8 +71,8 @@ _KINDS = (
         "set the same OMP_NUM_THREADS or torch.set_num_threads in every process",
     ),
     _Kind(r"default_dtype", "the default dtype", "set the same default dtype in every process"),
+    _Kind(r"(.*)", "{}", "make it the same in every process"),
 )
-_OTHER = _Kind(r"(.+)", "{}", "make it the same in every process")
 
 
 def get_digest(component: str) -> str:
@@ -114,15 +114,12 @@ def describe_remedy(changes: Sequence[KeyChange]) -> str:
 def describe_component(name: str) -> str:
     """Describe a component by what torch's name of it means: "input 0 of the graph"."""
     kind, matched = _match_kind(name)
-    return kind.words.format(*matched.groups()) if matched is not None else name
+    return kind.words.format(*matched.groups())
 
 
-def _match_kind(name: str) -> tuple[_Kind, re.Match[str] | None]:
-    for kind in (*_KINDS, _OTHER):
-        matched = re.fullmatch(kind.pattern, name, re.DOTALL)
-        if matched is not None:
-            return kind, matched
-    return _OTHER, None
+def _match_kind(name: str) -> tuple[_Kind, re.Match[str]]:
+    matches = ((kind, re.fullmatch(kind.pattern, name, re.DOTALL)) for kind in _KINDS)
+    return next((kind, matched) for kind, matched in matches if matched is not None)
 
 
 def _cut_pair(before: str | None, after: str | None) -> tuple[str | None, str | None]:
