@@ -16,6 +16,9 @@ from compilediag_harness import wire
 NO_ROW = "no metrics row: the compile did not end"
 NO_QUESTION = "torch's question was not heard: only its first reason is known"
 
+LIMIT_WARNING = re.compile(r"torch\._dynamo hit config\.\w{0,32}(?:recompile|cache_size)_limit\b")
+"""How torch begins its warning that a frame is at its limit."""
+
 _AT_LIMIT = re.compile(
     r"recompile[_ ]limit (?:reached|exceeded)|RecompileLimit|accumulated_recompile_limit"
 )
