@@ -9,7 +9,7 @@ from typing import NamedTuple
 from compilediag.diagnosis.figures.compile_costs import classify_phase
 from compilediag.diagnosis.findings import Finding
 from compilediag.rules.make_finding import format_more, make_finding, pick, shorten
-from compilediag.timeline.compiles import get_compile_id
+from compilediag.timeline.compiles import CompileId, get_compile_id
 from compilediag.timeline.timeline import Compile, Timeline
 from compilediag_harness.wire import (
     AOT_AUTOGRAD,
@@ -137,16 +137,13 @@ def find_reason(text: str) -> Reason:
 def find_bypasses(timeline: Timeline) -> Iterable[Finding]:
     """CD611: one finding for each known reason, and each of torch's words that is none."""
     groups: dict[tuple[Reason, str], list[CacheLookedUp]] = {}
-    for part in timeline.caches:
-        passed = [lookup for lookup in part.lookups if lookup.outcome == BYPASS]
-        inductors = {
-            (lookup.epoch, lookup.compile_id): lookup.reason for lookup in passed if lookup.reason
-        }
-        for lookup in passed:
-            # torch 2.7 gives AOTAutograd's no words where inductor's cache is what refuses.
-            said = lookup.reason or inductors.get((lookup.epoch, lookup.compile_id), "")
-            reason = find_reason(said)
-            groups.setdefault((reason, said if reason is _UNKNOWN else ""), []).append(lookup)
+    passed = [lookup for lookup in _list_lookups(timeline) if lookup.outcome == BYPASS]
+    inductors = {get_compile_id(lookup): lookup.reason for lookup in passed if lookup.reason}
+    for lookup in passed:
+        # torch 2.7 gives AOTAutograd's no words where inductor's cache is what refuses.
+        said = lookup.reason or inductors.get(get_compile_id(lookup), "")
+        reason = find_reason(said)
+        groups.setdefault((reason, said if reason is _UNKNOWN else ""), []).append(lookup)
     for (reason, said), lookups in groups.items():
         everything = any(lookup.cache == FX_GRAPH for lookup in lookups)  # the compiled graph too
         compiles = _list_compiles(timeline, lookups)
@@ -232,19 +229,14 @@ def find_unwritten(timeline: Timeline) -> Iterable[Finding]:
 
 def find_half_hits(timeline: Timeline) -> Iterable[Finding]:
     """CD614: AOTAutograd's cache has an entry, and the graphs that it names are gone."""
-    dangling: list[CacheLookedUp] = []
-    for part in timeline.caches:
-        # torch 2.7 does not record that AOTAutograd had an entry, but the look for its graph.
-        gone = {
-            (lookup.epoch, lookup.compile_id)
-            for lookup in part.lookups
-            if lookup.within == AOT_AUTOGRAD and lookup.outcome == MISS
-        }
-        missed: dict[tuple[int, str], CacheLookedUp] = {}
-        for lookup in part.lookups:
-            if lookup.cache == AOT_AUTOGRAD and lookup.outcome == MISS:
-                missed.setdefault((lookup.epoch, lookup.compile_id), lookup)
-        dangling += [it for key, it in missed.items() if it.status == HIT or key in gone]
+    missed = [lookup for lookup in _list_lookups(timeline) if lookup.outcome == MISS]
+    # torch 2.7 does not record that AOTAutograd had an entry, but the look for its graph.
+    gone = {get_compile_id(lookup) for lookup in missed if lookup.within == AOT_AUTOGRAD}
+    first: dict[CompileId, CacheLookedUp] = {}
+    for lookup in missed:
+        if lookup.cache == AOT_AUTOGRAD:
+            first.setdefault(get_compile_id(lookup), lookup)
+    dangling = [it for key, it in first.items() if it.status == HIT or key in gone]
     if dangling:
         compiles = _list_compiles(timeline, dangling)
         yield make_finding(
@@ -258,6 +250,10 @@ def find_half_hits(timeline: Timeline) -> Iterable[Finding]:
             cost_s=_sum_phase_seconds(compiles, _COMPILED_AGAIN),
             evidence={"kind": "dangling", "compile_ids": _list_compile_ids(dangling)},
         )
+
+
+def _list_lookups(timeline: Timeline) -> list[CacheLookedUp]:
+    return [lookup for part in timeline.caches for lookup in part.lookups]
 
 
 def _list_compiles(timeline: Timeline, lookups: Iterable[CacheLookedUp]) -> list[Compile]:
