@@ -45,7 +45,9 @@ class CompileId(NamedTuple):
         return FrameId(self.process, self.epoch, parse_frame_id(self.compile_id))
 
 
-def get_compile_id(event: wire.AttemptEvent | wire.CacheLookedUp) -> CompileId:
+def get_compile_id(
+    event: wire.AttemptEvent | wire.CacheLookedUp | wire.CudagraphRecorded,
+) -> CompileId:
     """Get the id of the compile that an event is of."""
     return CompileId(event.process, event.epoch, event.compile_id)
 
