@@ -14,14 +14,13 @@ from compilediag.diagnosis.findings import (
     Finding,
     HasCaller,
     add_caller,
-    make_changed_at,
     make_place,
 )
 from compilediag.receipt.schema.compiles import FixRecord, Place
 from compilediag.timeline.frames import BreakLine
 from compilediag.timeline.ownership import classify_ownership, find_installed
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import Location, ValueChange
+from compilediag_harness.wire import Location
 
 
 class Advice(NamedTuple):
@@ -63,7 +62,6 @@ def make_finding(
     also: tuple[str, ...] = (),
     about: tuple[CauseId | BreakLine, ...] = (),
     called_from: HasCaller | None = None,
-    changed: ValueChange | None = None,
 ) -> Finding:
     """Make a finding of `code` with what the register holds for it: its severity unless another is
     given, owned by whom `location` belongs to; without one by the user. `called_from`: what it is
@@ -88,7 +86,6 @@ def make_finding(
         evidence=evidence,
         also=also,
         about=about,
-        changed_at=make_changed_at(changed),
     )
     return finding if called_from is None else add_caller(finding, called_from)
 
