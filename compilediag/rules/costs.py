@@ -319,11 +319,7 @@ def find_waits_for_compiles(timeline: Timeline) -> Iterable[Finding]:
         return
     worst = max(waits, key=lambda wait: wait.seconds)
     slow, other = (
-        [
-            event
-            for event in next((by_rank[rank] for rank in group if rank in by_rank), ())
-            if worst.step is None or event.step == worst.step
-        ]
+        [event for event in by_rank[group[0]] if worst.step in (None, event.step)]
         for group in (worst.slow, worst.waiting)
     )
     # The frame on which a slow rank spent most beyond what a waiting one did, and its compiles.
