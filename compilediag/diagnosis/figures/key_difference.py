@@ -100,7 +100,8 @@ def find_key_changes(before: Mapping[str, str], after: Mapping[str, str]) -> tup
 
 def describe_changes(changes: Sequence[KeyChange], most: int = 3) -> str:
     """Describe what differs, as part of a sentence: "the graph and input 0 of the graph"."""
-    names = [describe_component(change.name) for change in changes[:most]]
+    kinds = (_match_kind(change.name) for change in changes[:most])
+    names = [kind.words.format(*matched.groups()) for kind, matched in kinds]
     rest = len(changes) - len(names)
     return " and ".join(names) + (f", and {rest} more" if rest > 0 else "")
 
@@ -109,12 +110,6 @@ def describe_remedy(changes: Sequence[KeyChange]) -> str:
     """Describe what makes both keys the same, for the first component: torch lists the graph before
     what follows from it. Empty without a change."""
     return _match_kind(changes[0].name)[0].change if changes else ""
-
-
-def describe_component(name: str) -> str:
-    """Describe a component by what torch's name of it means: "input 0 of the graph"."""
-    kind, matched = _match_kind(name)
-    return kind.words.format(*matched.groups())
 
 
 def _match_kind(name: str) -> tuple[_Kind, re.Match[str]]:
