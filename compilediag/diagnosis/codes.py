@@ -40,15 +40,6 @@ class CodeInfo(NamedTuple):
         return f"docs/rules/{self.code}.md"
 
 
-def get_code_info(code: str) -> CodeInfo:
-    """Get the register's entry for a code.
-
-    Raises:
-        KeyError: the code does not exist.
-    """
-    return REGISTER[code]
-
-
 _TABLE = """
 CD101 closure-flag (closure value): a value captured by a function changed
 CD102 closure-container (closure container): a container captured by a function changed its length,

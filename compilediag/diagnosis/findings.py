@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
-from compilediag.diagnosis.codes import get_code_info
+from compilediag.diagnosis.codes import REGISTER
 from compilediag.receipt.schema.compiles import (
     ChangedAt,
     CommonCauseRecord,
@@ -100,7 +100,7 @@ class Cause:
     @property
     def family(self) -> str:
         """The slug of the code with underscores, "lazy_buffer"; keys of `recompiles_by_family`."""
-        return get_code_info(self.rule).family
+        return REGISTER[self.rule].family
 
     @property
     def value(self) -> str:

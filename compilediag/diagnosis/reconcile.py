@@ -9,14 +9,13 @@ log is the third source: where the two others agree and show everything, its los
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from compilediag.timeline.compiles import LIMIT_WARNING
 from compilediag.timeline.timeline import Process, TextLog, Timeline
 
-_LIMIT_WARNING = re.compile(r"torch\._dynamo hit config\.\w{0,32}(?:recompile|cache_size)_limit\b")
 _BREAK_TEXT = "\n  Explanation: "
 TEXT_SOURCES = frozenset({"text_log", "recompiles", "graph_breaks"})
 """What is lost where torch's loggers fall silent."""
@@ -119,9 +118,7 @@ def _collect_numbers(timeline: Timeline) -> dict[str, int]:
         "questions": len(timeline.recompiles),
         "recompiles": timeline.counts.recompiles,
         "limit_rows": sum(1 for attempt in rows if attempt.kind == "limit"),
-        "limit_warnings": sum(
-            1 for warning in timeline.warnings if _LIMIT_WARNING.search(warning.text)
-        ),
+        "limit_warnings": sum(bool(LIMIT_WARNING.search(seen.text)) for seen in timeline.warnings),
         "break_sites": len(timeline.breaks),
         "break_reports": sum(site.count for site in timeline.breaks),
         "unended_processes": sum(1 for process in timeline.processes if process.ended is None),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from compilediag.compare.keys import CauseKey, build_cause_key
 from compilediag.compare.run_baseline import find_cause_finding, find_frame_finding
-from compilediag.diagnosis.codes import get_code_info
+from compilediag.diagnosis.codes import REGISTER
 from compilediag.diagnosis.findings import make_call_record
 from compilediag.receipt.compiles import make_cause_record
 from compilediag.receipt.finding_keys import normalize_function
@@ -106,7 +106,7 @@ def _render_cause(receipt: Receipt, group: Sequence[_Occurrence]) -> list[str]:
     rule = str(first.rule)
     known = (find_cause_finding(receipt, cause) for cause in causes)
     finding = next(filter(None, known), None)
-    title = finding.title if finding is not None and finding.title else get_code_info(rule).sentence
+    title = finding.title if finding is not None and finding.title else REGISTER[rule].sentence
     changes = [
         f"{clean(before, limit=_VALUE_CHARS)} → {clean(after, limit=_VALUE_CHARS)}"
         for before, after in dict.fromkeys((cause.expected, cause.actual) for cause in causes)

@@ -15,7 +15,7 @@ from functools import cache
 from typing import NamedTuple, Protocol
 
 from compilediag import extension_points
-from compilediag.readers.storage import open_stream
+from compilediag.readers.storage import PlainStream
 from compilediag.readers.torch_logs import PREFIX, read_text_log
 from compilediag.timeline.recorded import TrainLog
 
@@ -143,7 +143,7 @@ def _recognize_file(candidate: _Candidate, trainers: TrainLogReader | None) -> I
     path, named, known = candidate
     if known is not None:
         return known
-    stream = open_stream(path)
+    stream = PlainStream(path)
     head = stream.read_head()
     if named and _JOURNAL_LINE.match(head):
         return Input(os.path.dirname(path), RUN)
@@ -168,7 +168,7 @@ def _recognize_text(path: str, trainers: TrainLogReader | None) -> Input:
     """Recognise a text by all of it: one without a message of torch's is a trainer's output and no
     second opinion, for its silence would contradict a trace."""
     log = trainers.read(path) if trainers is not None else None
-    text = read_text_log(open_stream(path).read_chunks())
+    text = read_text_log(PlainStream(path).read_chunks())
     if log is not None and not (text.recompiling_lines or text.break_sites or text.limit_warnings):
         return Input(path, TRAIN, log=log)
     if text.log_lines:

@@ -14,7 +14,7 @@ from itertools import islice
 import msgspec
 
 from compilediag.readers.lines import parse_object, split_lines
-from compilediag.readers.storage import list_names, open_regular, open_stream
+from compilediag.readers.storage import PlainStream, list_names, open_regular
 from compilediag_harness.wire import KINDS, Event, EvidenceLost, ProcessStarted
 
 LINE_LIMIT = 1 << 20
@@ -59,7 +59,7 @@ def read_processes(
     parse_processes: Callable[[Iterable[bytes], str], tuple[ProcessJournal, ...]],
 ) -> tuple[ProcessJournal, ...]:
     """Read the processes of one file; the first reports why it could not be read to its end."""
-    stream = open_stream(path)
+    stream = PlainStream(path)
     journals = parse_processes(stream.read_chunks(), os.path.basename(path))
     if stream.problem is None:
         return journals
@@ -103,7 +103,7 @@ class _Lines:
 def read_journal(path: str) -> ProcessJournal:
     """Read the journal at a path: empty when it cannot be opened or is no regular file; what came
     before where reading fails on the way."""
-    stream, events, torn = open_stream(path), list[tuple[int, Event]](), False
+    stream, events, torn = PlainStream(path), list[tuple[int, Event]](), False
     lines = _Lines()
     for line in islice(split_lines(stream.read_chunks(), LINE_LIMIT + 1), RECORD_LIMIT):
         if not line.raw:

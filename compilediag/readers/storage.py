@@ -50,7 +50,8 @@ _ZSTANDARD_FEED = 1 << 10
 
 @dataclass(slots=True)
 class PlainStream:
-    """The plain bytes of one file, which can be read from its beginning any number of times."""
+    """The plain bytes of one file, which can be read from its beginning any number of times.
+    Nothing is opened before they are."""
 
     path: str
     problem: str | None = None
@@ -117,10 +118,6 @@ class PlainStream:
                 decompressor = None if decompressor.eof else decompressor
         if decompressor is not None:
             self.problem = "its end is missing"
-
-
-open_stream = PlainStream
-"""Nothing is opened before the bytes are read."""
 
 
 def _read_pieces(head: bytes, file: BinaryIO, size: int) -> Iterator[bytes]:

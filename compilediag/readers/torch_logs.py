@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from compilediag.readers.journal import ProcessJournal, add_loss, read_processes
 from compilediag.readers.lines import decode_plain_text, split_lines
-from compilediag.timeline.compiles import make_unmeasured
+from compilediag.timeline.compiles import LIMIT_WARNING, make_unmeasured
 from compilediag.timeline.frames import parse_break_place
 from compilediag.timeline.timeline import TextLog
 from compilediag_harness import wire
@@ -34,7 +34,6 @@ _RECOMPILING = re.compile(r"Recompiling function (.{1,4096}) in (.{1,4096}):(\d{
 _BREAK = re.compile(r"Graph break\b")
 _NO_BREAK = re.compile(r"WON'T CONVERT ")
 """An error of the backend; its graph break follows as a message of its own."""
-_LIMIT = re.compile(r"torch\._dynamo hit config\.\w{0,32}(?:recompile|cache_size)_limit\b")
 _PROFILE = re.compile(r"get_code_state .{0,4096} hit (?:local|remote)\b")
 _LEFT_OUT = re.compile(re.escape(wire.LINES_LEFT_OUT).replace(r"\{\}", r"(\d{1,9})") + "$")
 _LOOKS_LIKE_OURS = re.compile(
@@ -130,7 +129,7 @@ class _Process:
         elif text == wire.LOG_OVER_LIMIT:
             self.log.over_limit = True
         elif tag is None:
-            if _LIMIT.match(text):
+            if LIMIT_WARNING.match(text):
                 self.log.limit_warnings += 1
                 self._add_limit(compile_id, text)
             elif _PROFILE.match(text) and len(self.log.profile_uses) < PROFILE_LIMIT:

@@ -103,7 +103,7 @@ def _list_events(
     for attempt in compiles:
         again = attempt.recompile if is_recompile(attempt) else None
         causes = () if again is None else diagnosis.causes.get_causes(again)
-        missed = () if again is None else diagnosis.causes.entries.get(again.id, ())
+        missed = () if again is None else diagnosis.causes.explained[again.id].entries
         room -= sum(len(entry.guards) for entry in missed)
         listed = missed if room >= 0 else ()
         yield make_record(

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
-import msgspec
-
 from compilediag.diagnosis.codes import RECOMPILES
 from compilediag.errors import ReceiptContradictory
 from compilediag.receipt.schema.receipt import Receipt
@@ -50,8 +48,7 @@ def _find_impossible_numbers(receipt: Receipt) -> Iterable[str]:
                 yield f"{path} is {number}, which is less than nothing"
             elif number > LARGEST:
                 yield f"{path} is {number}, which is more than can be counted"
-    seconds = msgspec.structs.asdict(receipt.compile.time_s)
-    for name, value in seconds.items():
+    for name, value in iterate_fields(receipt.compile.time_s):
         if value is not None and value < 0:
             yield f"compile.time_s.{name} is {value:g}, which is less than nothing"
 

@@ -18,7 +18,7 @@ from compilediag.receipt.schema.compiles import FindingRecord
 
 MAX_NAME = 40  #: Characters of a name in a key.
 _NAME = re.compile(r"[^\W\d]\w*")
-_RESUMED = "torch_dynamo_resume_in_"
+_RESUMED = re.compile(r"(?:torch_dynamo_resume_in_)+(.+?)(?:_at_[0-9]+)+")
 _INSTALLED = re.compile(r".*/(?:site|dist)-packages/", re.DOTALL)
 _STANDARD_LIBRARY = re.compile(r".*/lib(?:64)?/python3(?:\.[0-9]{1,3}t?)?/", re.DOTALL)
 _GENERATED = re.compile(r"<[^<>]{1,80}>")
@@ -69,9 +69,7 @@ def mask_addresses(text: str) -> str:
 
 def normalize_function(name: str) -> str:
     """Remove the line number: torch names what follows a graph break after its line."""
-    if not name.startswith(_RESUMED):
-        return name
-    match = re.fullmatch(rf"(?:{_RESUMED})+(.+?)(?:_at_[0-9]+)+", name)
+    match = _RESUMED.fullmatch(name)
     return name if match is None else f"{match[1]} (resumed)"
 
 

@@ -66,9 +66,9 @@ class PlanRecord(Record, frozen=True, kw_only=True):
     name: str
     file: str | None
     line: int | None
-    held_by: str | None
+    held_by: str | None = None
     """The expression that the program calls it by, "self.model"; None where that is not known."""
-    called_at: str | None
+    called_at: str | None = None
     """Where it does, "train.py:36"."""
     dims: tuple[tuple[str, ...], ...]
     """Each size that changes, by the places that have it: "obs:0" is dim 0 of argument `obs`."""
@@ -76,18 +76,18 @@ class PlanRecord(Record, frozen=True, kw_only=True):
     """Distinct combinations, parallel to `dims`."""
     counts: tuple[int, ...] | None
     """Calls of each; the format allows null, which no plan has any more."""
-    complete: bool
+    complete: bool = True
     """False: the run made more calls than were looked at."""
     other_calls: int
-    fixed: FixedSizes | None
+    fixed: FixedSizes | None = None
     """Of a callable that pads already."""
-    padded_calls: int
+    padded_calls: int = 0
     """Calls among them at sizes that a `FixedShape` had padded to."""
-    buckets: tuple[int, ...] | None
+    buckets: tuple[int, ...] | None = None
     """Where one size changes."""
-    grid: tuple[tuple[int, ...], tuple[int, ...]] | None
+    grid: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     """Where two sizes change independently; with more, there is no plan."""
-    alternatives: tuple[Alternative, ...]
+    alternatives: tuple[Alternative, ...] = ()
     """The plan first."""
 
     @property
@@ -163,21 +163,7 @@ def _make_plan(
     name: str, file: str | None, line: int | None, varying: VaryingSizesRecord, limits: PlanLimits
 ) -> PlanRecord:
     # Invariant: `dims`, `sizes`, `counts` and `other_calls` have the same names in both records.
-    record = make_record(
-        PlanRecord,
-        varying,
-        name=name,
-        file=file,
-        line=line,
-        held_by=None,
-        called_at=None,
-        complete=True,
-        fixed=None,
-        padded_calls=0,
-        buckets=None,
-        grid=None,
-        alternatives=(),
-    )
+    record = make_record(PlanRecord, varying, name=name, file=file, line=line)
     if len(varying.dims) == 2:
         pairs = {(one, other): count for (one, other), count in record.calls.items()}
         multiples = (limits.multiple, limits.multiple)

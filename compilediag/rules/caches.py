@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from compilediag.diagnosis.figures.compile_costs import classify_phase
-from compilediag.diagnosis.findings import Finding, Rule
+from compilediag.diagnosis.findings import Finding
 from compilediag.rules.make_finding import format_more, make_finding, pick, shorten
-from compilediag.timeline.compiles import ProcessCaches
-from compilediag.timeline.timeline import Compile, CompileId, Timeline
+from compilediag.timeline.compiles import CompileId, get_compile_id
+from compilediag.timeline.timeline import Compile, Timeline
 from compilediag_harness.wire import (
     AOT_AUTOGRAD,
     BYPASS,
@@ -18,6 +18,7 @@ from compilediag_harness.wire import (
     HIT,
     MISS,
     CacheLookedUp,
+    CacheWritten,
     Location,
 )
 
@@ -133,29 +134,19 @@ def find_reason(text: str) -> Reason:
     return next((reason for reason in REASONS if re.search(reason.pattern, text)), _UNKNOWN)
 
 
-Lookups = Sequence[tuple[ProcessCaches, CacheLookedUp]]
-"""Lookups, each with the caches of its process."""
-
-
 def find_bypasses(timeline: Timeline) -> Iterable[Finding]:
     """CD611: one finding for each known reason, and each of torch's words that is none."""
-    groups: dict[tuple[Reason, str], list[tuple[ProcessCaches, CacheLookedUp]]] = {}
-    for part in timeline.caches:
-        passed = [lookup for lookup in part.lookups if lookup.outcome == BYPASS]
-        inductors = {
-            (lookup.epoch, lookup.compile_id): lookup.reason for lookup in passed if lookup.reason
-        }
-        for lookup in passed:
-            # torch 2.7 gives AOTAutograd's no words where inductor's cache is what refuses.
-            said = lookup.reason or inductors.get((lookup.epoch, lookup.compile_id), "")
-            reason = find_reason(said)
-            groups.setdefault((reason, said if reason is _UNKNOWN else ""), []).append(
-                (part, lookup)
-            )
-    for (reason, said), pairs in groups.items():
-        lookups = [lookup for _, lookup in pairs]
+    groups: dict[tuple[Reason, str], list[CacheLookedUp]] = {}
+    passed = [lookup for lookup in _list_lookups(timeline) if lookup.outcome == BYPASS]
+    inductors = {get_compile_id(lookup): lookup.reason for lookup in passed if lookup.reason}
+    for lookup in passed:
+        # torch 2.7 gives AOTAutograd's no words where inductor's cache is what refuses.
+        said = lookup.reason or inductors.get(get_compile_id(lookup), "")
+        reason = find_reason(said)
+        groups.setdefault((reason, said if reason is _UNKNOWN else ""), []).append(lookup)
+    for (reason, said), lookups in groups.items():
         everything = any(lookup.cache == FX_GRAPH for lookup in lookups)  # the compiled graph too
-        compiles = _list_compiles(timeline, pairs)
+        compiles = _list_compiles(timeline, lookups)
         operations = sum(event.graph_ops or 0 for event in compiles if event.forward)
         reasons = dict.fromkeys(lookup.reason for lookup in lookups if lookup.reason)
         yield make_finding(
@@ -174,7 +165,7 @@ def find_bypasses(timeline: Timeline) -> Iterable[Finding]:
                 "kind": reason.kind,
                 "caches": list(dict.fromkeys(lookup.cache for lookup in lookups)),
                 "reasons": list(reasons)[:_SHOWN],
-                "compile_ids": _list_compile_ids(pairs),
+                "compile_ids": _list_compile_ids(lookups),
                 "operations": operations,
             },
         )
@@ -210,9 +201,7 @@ def find_unwritten(timeline: Timeline) -> Iterable[Finding]:
                 evidence={
                     "kind": kind,
                     "problems": list(dict.fromkeys(write.problem for write in writes))[:_SHOWN],
-                    "compile_ids": list(dict.fromkeys(write.compile_id for write in writes))[
-                        :_SHOWN_IDS
-                    ],
+                    "compile_ids": _list_compile_ids(writes),
                 },
             )
     seconds = sum(event.seconds for event in timeline.compiles)
@@ -240,23 +229,14 @@ def find_unwritten(timeline: Timeline) -> Iterable[Finding]:
 
 def find_half_hits(timeline: Timeline) -> Iterable[Finding]:
     """CD614: AOTAutograd's cache has an entry, and the graphs that it names are gone."""
-    dangling: list[tuple[ProcessCaches, CacheLookedUp]] = []
-    for part in timeline.caches:
-        # torch 2.7 does not record that AOTAutograd had an entry, but the look for its graph.
-        gone = {
-            (lookup.epoch, lookup.compile_id)
-            for lookup in part.lookups
-            if lookup.within == AOT_AUTOGRAD and lookup.outcome == MISS
-        }
-        missed: dict[tuple[int, str], CacheLookedUp] = {}
-        for lookup in part.lookups:
-            if lookup.cache == AOT_AUTOGRAD and lookup.outcome == MISS:
-                missed.setdefault((lookup.epoch, lookup.compile_id), lookup)
-        dangling += [
-            (part, lookup)
-            for compiled, lookup in missed.items()
-            if lookup.status == HIT or compiled in gone
-        ]
+    missed = [lookup for lookup in _list_lookups(timeline) if lookup.outcome == MISS]
+    # torch 2.7 does not record that AOTAutograd had an entry, but the look for its graph.
+    gone = {get_compile_id(lookup) for lookup in missed if lookup.within == AOT_AUTOGRAD}
+    first: dict[CompileId, CacheLookedUp] = {}
+    for lookup in missed:
+        if lookup.cache == AOT_AUTOGRAD:
+            first.setdefault(get_compile_id(lookup), lookup)
+    dangling = [it for key, it in first.items() if it.status == HIT or key in gone]
     if dangling:
         compiles = _list_compiles(timeline, dangling)
         yield make_finding(
@@ -272,8 +252,12 @@ def find_half_hits(timeline: Timeline) -> Iterable[Finding]:
         )
 
 
-def _list_compiles(timeline: Timeline, lookups: Lookups) -> list[Compile]:
-    ids = {CompileId(part.process, lookup.epoch, lookup.compile_id) for part, lookup in lookups}
+def _list_lookups(timeline: Timeline) -> list[CacheLookedUp]:
+    return [lookup for part in timeline.caches for lookup in part.lookups]
+
+
+def _list_compiles(timeline: Timeline, lookups: Iterable[CacheLookedUp]) -> list[Compile]:
+    ids = {*map(get_compile_id, lookups)}
     return [event for event in timeline.compiles if event.id in ids and event.has_row]
 
 
@@ -295,8 +279,5 @@ def _sum_phase_seconds(compiles: Sequence[Compile], phases: frozenset[str]) -> f
     return sum(seconds for name, seconds in timed if classify_phase(name) in phases)
 
 
-def _list_compile_ids(lookups: Lookups) -> list[str]:
-    return list(dict.fromkeys(lookup.compile_id for _, lookup in lookups))[:_SHOWN_IDS]
-
-
-RULES: tuple[Rule, ...] = (find_bypasses, find_unwritten, find_half_hits)
+def _list_compile_ids(accesses: Iterable[CacheLookedUp | CacheWritten]) -> list[str]:
+    return list(dict.fromkeys(access.compile_id for access in accesses))[:_SHOWN_IDS]

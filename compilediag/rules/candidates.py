@@ -18,7 +18,7 @@ from packaging.version import Version
 
 from compilediag.diagnosis.causes.cause_group import find_changed_dims, find_changed_sizes
 from compilediag.diagnosis.causes.run_causes import RunCauses
-from compilediag.diagnosis.codes import SIZES, get_code_info
+from compilediag.diagnosis.codes import REGISTER, SIZES
 from compilediag.diagnosis.findings import CauseId, Finding
 from compilediag.diagnosis.guards.size_limits import locate_size_limit
 from compilediag.receipt.schema.compiles import (
@@ -157,7 +157,7 @@ _DATA_DEPENDENT = "where the code branches on the size, torch raises an error"
 def propose_size_changes(context: FixContext) -> Iterator[ProgramChange]:
     """Propose marks, then everything dynamic; unbacked sizes."""
     sizes = _SIZE.findall(context.evidence.guard or "")
-    is_condition = get_code_info(context.finding.rule).changed == "condition"
+    is_condition = REGISTER[context.finding.rule].changed == "condition"
     if is_condition and context.kind == "zero_one" and len(sizes) == 1:
         source, dimension = sizes[0]
         yield from _propose_unbacked(context, source, [int(dimension)])
@@ -177,7 +177,7 @@ def propose_size_changes(context: FixContext) -> Iterator[ProgramChange]:
 def find_dimensions_to_mark(context: FixContext) -> tuple[list[int], bool]:
     """Find the dimensions of an argument whose sizes changed, and whether 0 or 1 was among the
     sizes: these are constants for a mark. None of either where a mark is no help."""
-    if get_code_info(context.finding.rule).changed != "size" or context.kind == "marking":
+    if REGISTER[context.finding.rule].changed != "size" or context.kind == "marking":
         return [], False
     return find_changed_sizes(context.values)
 
@@ -301,7 +301,7 @@ _EVERY_NAMESAKE = "holds for every compiled function with variables of these nam
 def propose_joint_sources(context: FixContext) -> Iterator[ProgramChange]:
     """Propose every dynamic source of the findings of its frames at once."""
     own = _list_sources(context.finding)
-    changed = get_code_info(context.finding.rule).changed
+    changed = REGISTER[context.finding.rule].changed
     if not own and not _list_growing_sources(context) and changed not in _OF_SEVERAL:
         return
     frames = {event.frame for event in context.compiles}

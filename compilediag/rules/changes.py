@@ -88,16 +88,6 @@ class ProgramChange:
     pads: tuple[Location, ...] = ()
     """Functions whose arguments are padded: that this harms nothing is a point of its own."""
 
-    @property
-    def needs_edit(self) -> bool:
-        """True where the program has to be edited for it."""
-        return self.kind != "environment"
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Its parts as a trial reports them when they were applied; none of variables."""
-        return build_trial_plan([self]).labels
-
 
 def build_trial_plan(changes: Iterable[ProgramChange]) -> TrialPlan:
     """Build the plan of a trial of the changes, without variables of the environment."""

@@ -15,7 +15,7 @@ from compilediag.diagnosis.figures.compile_costs import (
     sum_compile_seconds,
     sum_seconds_by_frame,
 )
-from compilediag.diagnosis.findings import Finding, Rule
+from compilediag.diagnosis.findings import Finding
 from compilediag.rules.make_finding import format_count, make_finding, pick, shorten
 from compilediag.timeline.timeline import Compile, Timeline
 from compilediag_harness.wire import Location
@@ -319,11 +319,7 @@ def find_waits_for_compiles(timeline: Timeline) -> Iterable[Finding]:
         return
     worst = max(waits, key=lambda wait: wait.seconds)
     slow, other = (
-        [
-            event
-            for event in next((by_rank[rank] for rank in group if rank in by_rank), ())
-            if worst.step is None or event.step == worst.step
-        ]
+        [event for event in by_rank[group[0]] if worst.step in (None, event.step)]
         for group in (worst.slow, worst.waiting)
     )
     # The frame on which a slow rank spent most beyond what a waiting one did, and its compiles.
@@ -435,11 +431,3 @@ def _format_ranks(ranks: Sequence[int]) -> str:
     if len(ranks) > 4:
         return f"{format_count(len(ranks), 'rank')} ({ranks[0]}, {ranks[1]}, …)"
     return "ranks " + ", ".join(map(str, ranks))
-
-
-RULES: tuple[Rule, ...] = (
-    find_repeated_blocks,
-    find_restarts,
-    find_autotuning,
-    find_builds_without_cache,
-)

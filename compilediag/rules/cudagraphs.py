@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import cast
 
 from compilediag.diagnosis.codes import Severity
-from compilediag.diagnosis.findings import Finding, Rule
+from compilediag.diagnosis.findings import Finding
 from compilediag.rules.make_finding import make_finding
 from compilediag.rules.sizes.advice import choose_buckets, find_called_sizes
-from compilediag.timeline.compiles import parse_frame_id
-from compilediag.timeline.devices import CudagraphRun, get_frame, parse_skip_reason
+from compilediag.timeline.compiles import FrameId, get_compile_id
+from compilediag.timeline.devices import CudagraphRun, parse_skip_reason
 from compilediag.timeline.ownership import classify_ownership
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import CudagraphRecorded, Location, WarningSeen
@@ -73,7 +73,7 @@ def find_many_sizes(timeline: Timeline) -> Iterable[Finding]:
                 recording.sizes for recording in recordings if recording.reason in ("first", "size")
             )
             # Buckets for what the function was called with, where its calls were recorded.
-            at = _find_frame(timeline, run, recordings[0])
+            at = _find_frame(timeline, recordings[0])
             called = at and find_called_sizes(timeline, {(run.process, at.file, at.line)})
             padded = choose_buckets(called) if called is not None else None
             yield _make_graph_finding(
@@ -113,9 +113,10 @@ def _group_recordings(
     run: CudagraphRun, key: Callable[[CudagraphRecorded], str]
 ) -> Iterable[tuple[str, list[CudagraphRecorded]]]:
     """Group the recordings of each frame by key."""
-    groups: dict[tuple[tuple[int, str], str], list[CudagraphRecorded]] = {}
+    groups: dict[tuple[FrameId, str], list[CudagraphRecorded]] = {}
     for recording in run.recorded:
-        groups.setdefault((get_frame(recording), key(recording)), []).append(recording)
+        group = get_compile_id(recording).frame, key(recording)
+        groups.setdefault(group, []).append(recording)
     return ((by, recordings) for (_, by), recordings in groups.items())
 
 
@@ -140,7 +141,7 @@ def _make_graph_finding(
         title,
         fix,
         caveat=caveat,
-        location=moved_at or _find_frame(timeline, run, recordings[0]),
+        location=moved_at or _find_frame(timeline, recordings[0]),
         variable=next(iter(moved), None),
         severity=severity,
         count=len(recordings),
@@ -161,18 +162,10 @@ def _make_graph_finding(
     )
 
 
-def _find_frame(timeline: Timeline, run: CudagraphRun, event: CudagraphRecorded) -> Location | None:
+def _find_frame(timeline: Timeline, event: CudagraphRecorded) -> Location | None:
     """Find the compiled function; None where its compile was not seen."""
-    epoch, frame = get_frame(event)
-    return next(
-        (
-            made.frame
-            for made in timeline.compiles
-            if (made.process, made.epoch) == (run.process, epoch)
-            and parse_frame_id(made.compile_id) == frame
-        ),
-        None,
-    )
+    key = get_compile_id(event).frame
+    return next((made.frame for made in timeline.compiles if made.key == key), None)
 
 
 _REQUESTS = ("reduce-overhead", "'triton.cudagraphs': True")
@@ -259,11 +252,3 @@ def _find_named_line(text: str) -> Location | None:
     ]
     own = [line for line in lines if classify_ownership(line.file, ()) != "torch"]
     return (own or lines or [None])[-1]
-
-
-RULES: tuple[Rule, ...] = (
-    find_skipped_cudagraphs,
-    find_overwritten_outputs,
-    find_rerecordings,
-    find_many_sizes,
-)

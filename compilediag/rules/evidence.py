@@ -9,7 +9,7 @@ from typing import NamedTuple, cast
 
 from msgspec.structs import replace
 
-from compilediag.diagnosis.findings import Finding, Rule
+from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.reconcile import TEXT_SOURCES
 from compilediag.receipt.schema.evidence import AnyEvidence, BreakEvidence
 from compilediag.rules.make_finding import format_count, format_more, make_finding, shorten
@@ -465,16 +465,6 @@ def _find_setting(facts: dict[str, object], name: str) -> object:
     """Find a setting among the environment facts: at the top, or one level below."""
     groups = [cast(dict[str, object], group) for group in facts.values() if isinstance(group, dict)]
     return next((group[name] for group in (facts, *groups) if group.get(name)), None)
-
-
-RULES: tuple[Rule, ...] = (
-    find_nothing_compiled,
-    find_torn_evidence,
-    find_disagreement,
-    find_eager_frames,
-    find_eager_stances,
-    find_stored_profiles,
-)
 
 
 ABSORBS = (

@@ -14,7 +14,7 @@ from compilediag.diagnosis.causes.cause_group import Group
 from compilediag.diagnosis.findings import Cause
 from compilediag.diagnosis.guards.families import STRUCTURE
 from compilediag.rules.make_finding import format_place
-from compilediag.timeline.compiles import Compile, CompileId, Recompile
+from compilediag.timeline.compiles import Compile, Recompile, get_compile_id
 from compilediag.timeline.ownership import classify_ownership
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Location, UserCall, ValueUse, find_resumed_function
@@ -117,7 +117,7 @@ class Facts:
             and not any(
                 run.again and run.t > event.t and run.compile_id.endswith("/0")
                 for run in self.timeline.served
-                if CompileId(run.process, run.epoch, run.compile_id).frame == event.id.frame
+                if get_compile_id(run).frame == event.id.frame
             )
         )
 
@@ -149,7 +149,7 @@ class Facts:
         frames = {event.id.frame for event in self.group.all_recompiles}
         offsets: dict[str, int] = {}
         for event in self.timeline.guarded_inputs:
-            if CompileId(event.process, event.epoch, event.compile_id).frame in frames:
+            if get_compile_id(event).frame in frames:
                 offsets = {its.source: its.offset for its in event.tensors} | offsets
         return any(offsets.get(part.first.source, 0) > 1 for part in self.group.parts)
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from compilediag.diagnosis.codes import LIMIT, SIZES
 from compilediag.diagnosis.figures.invocations import plan_padding
-from compilediag.diagnosis.findings import Finding, Rule
+from compilediag.diagnosis.findings import Finding
 from compilediag.rules.bucket_plan import (
     Alternative,
     PlanLimits,
@@ -191,14 +191,6 @@ def _list_lead_shapes(timeline: Timeline) -> list[FixedShapeRun]:
 def _get_function(shape: FixedShapeRun) -> Location | None:
     """Get the function that it wraps; None where its file is not known."""
     return shape.function if shape.function.file else None
-
-
-RULES: tuple[Rule, ...] = (
-    find_contamination,
-    find_padding_waste,
-    find_early_exit_waste,
-    find_late_compiles,
-)
 
 
 # --- changes ------------------------------------------------------------------------------------

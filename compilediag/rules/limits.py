@@ -10,8 +10,8 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from compilediag.diagnosis.causes.run_causes import COMBINATION, RunCauses, list_causes
-from compilediag.diagnosis.codes import SIZES, get_code_info
-from compilediag.diagnosis.findings import Cause, Finding, Rule
+from compilediag.diagnosis.codes import REGISTER, SIZES
+from compilediag.diagnosis.findings import Cause, Finding
 from compilediag.rules.facts import is_number
 from compilediag.rules.make_finding import Advice, make_finding, pick
 from compilediag.rules.recompiles import RecompileRule
@@ -90,7 +90,7 @@ def find_armed_guards(timeline: Timeline) -> Iterable[Finding]:
         )
         frame = look.frame
         for cause, *alike in _group_alike(list_causes(coming)):
-            register = get_code_info(cause.rule)
+            register = REGISTER[cause.rule]
             finding = make_finding(
                 timeline,
                 "CD150",
@@ -190,7 +190,7 @@ def collect_seen_values(recompiles: Sequence[Recompile], causes: RunCauses) -> d
     seen: dict[str, set[str]] = {}
     for cause in (cause for recompile in recompiles for cause in causes.get_causes(recompile)):
         known = {value for value in (cause.expected, cause.actual) if value is not None}
-        numbers = get_code_info(cause.rule).changed == "scalar" and all(map(is_number, known))
+        numbers = REGISTER[cause.rule].changed == "scalar" and all(map(is_number, known))
         if cause.variable and not cause.parts and not numbers and cause.rule not in SIZES:
             seen.setdefault(cause.variable, set()).update(known)
     return {variable: values for variable, values in seen.items() if len(values) > 1}
@@ -230,7 +230,7 @@ def find_limit_hits(analysis: Analysis) -> Iterable[Finding]:
         own = by_frame.get(frame.key, [])
         location = own[-1].frame if own else frame.where
         codes = tuple(dict.fromkeys(c.rule for r in own for c in causes.get_causes(r) if c.primary))
-        named = ", ".join(f"{code} {get_code_info(code).slug}" for code in codes)
+        named = ", ".join(f"{code} {REGISTER[code].slug}" for code in codes)
         limit = frame.limit or DEFAULT_LIMIT
         wanted = analysis.are_wanted(event for event in own if event.produced)
         wanted = wanted and analysis.find_break(own) is None
@@ -270,6 +270,3 @@ def _count_called_sizes(timeline: Timeline, frame: Frame) -> int | None:
     ]
     shapes = {shape.shapes for of_callable in of_frame for shape in of_callable}
     return None if None in shapes or not shapes else len(shapes)
-
-
-RULES: tuple[Rule, ...] = (find_armed_guards, find_variant_forecasts, find_limit_hits)

@@ -7,21 +7,20 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from compilediag.diagnosis.codes import Severity, get_code_info
+from compilediag.diagnosis.codes import REGISTER, Severity
 from compilediag.diagnosis.findings import (
     CauseId,
     Confidence,
     Finding,
     HasCaller,
     add_caller,
-    make_changed_at,
     make_place,
 )
 from compilediag.receipt.schema.compiles import FixRecord, Place
 from compilediag.timeline.frames import BreakLine
 from compilediag.timeline.ownership import classify_ownership, find_installed
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import Location, ValueChange
+from compilediag_harness.wire import Location
 
 
 class Advice(NamedTuple):
@@ -63,12 +62,11 @@ def make_finding(
     also: tuple[str, ...] = (),
     about: tuple[CauseId | BreakLine, ...] = (),
     called_from: HasCaller | None = None,
-    changed: ValueChange | None = None,
 ) -> Finding:
     """Make a finding of `code` with what the register holds for it: its severity unless another is
     given, owned by whom `location` belongs to; without one by the user. `called_from`: what it is
     about, where neither `about` nor `location` is a frame, cause or break of the timeline."""
-    register = get_code_info(code)
+    register = REGISTER[code]
     finding = Finding(
         rule=code,
         slug=register.slug,
@@ -88,7 +86,6 @@ def make_finding(
         evidence=evidence,
         also=also,
         about=about,
-        changed_at=make_changed_at(changed),
     )
     return finding if called_from is None else add_caller(finding, called_from)
 

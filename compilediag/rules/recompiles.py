@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from compilediag.diagnosis.causes.cause_group import Group
 from compilediag.diagnosis.codes import TEMPORARY
 from compilediag.diagnosis.figures.steps import count_warmup_steps
-from compilediag.diagnosis.findings import CauseId, CommonCause, Finding
+from compilediag.diagnosis.findings import CauseId, CommonCause, Finding, make_changed_at
 from compilediag.receipt.schema.compiles import PartRecord
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.record import make_record
@@ -164,7 +164,6 @@ def _make_group_finding(timeline: Timeline, group: Group, title: str, advice: Ad
                 for writer, evidence in group.writers
             ],
         },
-        changed=first.changed,  # of the recompile whose values are shown
         about=tuple(part.id for part in group.parts),
     )
     common = group.common_cause
@@ -179,7 +178,8 @@ def _make_group_finding(timeline: Timeline, group: Group, title: str, advice: Ad
         )
         for part in group.parts[1:]
     )
-    return replace(finding, parts=parts, common_cause=known)
+    changed_at = make_changed_at(first.changed)  # of the recompile whose values are shown
+    return replace(finding, parts=parts, common_cause=known, changed_at=changed_at)
 
 
 def _is_same_cause(cause: Finding, symptom: Finding) -> bool:

@@ -278,6 +278,3 @@ def _are_used_ints(known: Facts) -> bool:
         return False
     small = min(map(int, values)) < _LEAST_SIZE
     return facts.is_used_as(known.group, INT_USES - {"number", "slice"} if small else INT_USES)
-
-
-# --- changes ------------------------------------------------------------------------------------

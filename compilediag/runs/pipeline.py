@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from compilediag.diagnosis.codes import LIMIT, get_code_info
+from compilediag.diagnosis.codes import LIMIT, REGISTER
 from compilediag.readers.journal import ProcessJournal
 from compilediag.readers.lines import parse_unix_s
 from compilediag.readers.storage import compute_sha256, open_regular
@@ -131,7 +131,7 @@ def read_excerpts(
 def _list_places(finding: FindingRecord) -> list[Place]:
     """List the line to look at, of an argument the call that passes it; and the line that changes
     the value, where it is another."""
-    passed = get_code_info(finding.rule).owner in ("argument", "process")
+    passed = REGISTER[finding.rule].owner in ("argument", "process")
     at = (finding.entered_at if passed else None) or find_leading_call(finding) or finding.location
     writers = [w for w in GuardEvidence.parse(finding.evidence).writers if not isinstance(w, str)]
     single = len({(writer.file, writer.function) for writer in writers}) == 1

@@ -23,10 +23,10 @@ from compilediag.readers.journal import list_journal_names
 from compilediag.readers.storage import (
     CHUNK_BYTES,
     DIGEST_LIMIT_BYTES,
+    PlainStream,
     compute_sha256,
     list_names,
     open_regular,
-    open_stream,
 )
 from compilediag.receipt.file import write_receipt
 from compilediag.receipt.locate import RECEIPT_NAME, RUNS_FOLDER, link_latest
@@ -157,7 +157,7 @@ def read_joined_logs(paths: Sequence[str], limit_bytes: int | None = None) -> It
     """Read the bytes of all logs one after the other, of each at most the limit."""
     chunks = None if limit_bytes is None else limit_bytes // CHUNK_BYTES
     for path in paths:
-        yield from islice(open_stream(path).read_chunks(), chunks)
+        yield from islice(PlainStream(path).read_chunks(), chunks)
         yield b"\n"  # a torn end must not run into the next file
 
 

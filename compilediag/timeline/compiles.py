@@ -16,6 +16,9 @@ from compilediag_harness import wire
 NO_ROW = "no metrics row: the compile did not end"
 NO_QUESTION = "torch's question was not heard: only its first reason is known"
 
+LIMIT_WARNING = re.compile(r"torch\._dynamo hit config\.\w{0,32}(?:recompile|cache_size)_limit\b")
+"""How torch begins its warning that a frame is at its limit."""
+
 _AT_LIMIT = re.compile(
     r"recompile[_ ]limit (?:reached|exceeded)|RecompileLimit|accumulated_recompile_limit"
 )
@@ -42,6 +45,13 @@ class CompileId(NamedTuple):
         return FrameId(self.process, self.epoch, parse_frame_id(self.compile_id))
 
 
+def get_compile_id(
+    event: wire.AttemptEvent | wire.CacheLookedUp | wire.CudagraphRecorded,
+) -> CompileId:
+    """Get the id of the compile that an event is of."""
+    return CompileId(event.process, event.epoch, event.compile_id)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recompile(wire.Recompiled):
     """torch asked why no cache entry of a frame fits, and compiled it again (or hit the limit)."""
@@ -56,7 +66,7 @@ class Recompile(wire.Recompiled):
 
     @property
     def id(self) -> CompileId:
-        return CompileId(self.process, self.epoch, self.compile_id)
+        return get_compile_id(self)
 
     @property
     def has_question(self) -> bool:
@@ -75,7 +85,7 @@ class Compile(wire.Compiled):
 
     @property
     def id(self) -> CompileId:
-        return CompileId(self.process, self.epoch, self.compile_id)
+        return get_compile_id(self)
 
     @property
     def key(self) -> FrameId:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from compilediag.receipt.schema.running import GrowingBucket
-from compilediag.timeline.compiles import parse_frame_id
+from compilediag.timeline.compiles import get_compile_id
 from compilediag_harness import wire
 
 STEADY_FROM_STEP = 2
@@ -244,13 +244,9 @@ class CudagraphRun:
 
     @property
     def distinct_sizes(self) -> int:
-        """Distinct sizes of the inputs, over all recorded functions."""
-        return len({(get_frame(record), record.mode, record.sizes) for record in self.recorded})
-
-
-def get_frame(recording: wire.CudagraphRecorded) -> tuple[int, str]:
-    """Get epoch and frame id: each size of `dynamic=False` has a compile id of its own."""
-    return recording.epoch, parse_frame_id(recording.compile_id)
+        """Distinct sizes of the inputs, over all recorded functions: each size of `dynamic=False`
+        has a compile id of its own."""
+        return len({(get_compile_id(it).frame, it.mode, it.sizes) for it in self.recorded})
 
 
 def collect_cudagraphs(

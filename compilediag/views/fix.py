@@ -53,7 +53,7 @@ def render_fixes(
     lines += _render_certificates(fixes, options)
     # What to type and what to write, once for all findings.
     edits = [change.line for change in changes if change.edits]
-    written = [change.line for change in changes if change.needs_edit and not change.edits]
+    written = [its.line for its in changes if its.kind != "environment" and not its.edits]
     to_do: list[str] = []
     for heading, shown in (
         ("type this before you start the program:", environment),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import pairwise
 
-from compilediag.diagnosis.codes import TEMPORARY, get_code_info
+from compilediag.diagnosis.codes import REGISTER, TEMPORARY
 from compilediag.receipt.finding_keys import normalize_file, normalize_function
 from compilediag.receipt.schema.compiles import VariedValue, mask_indices
 from compilediag.receipt.schema.receipt import Receipt
@@ -93,4 +93,4 @@ def _count_values(row: VariedValue) -> int:
 
 
 def _is_condition(row: VariedValue) -> bool:
-    return get_code_info(row.rule).changed == "condition"
+    return REGISTER[row.rule].changed == "condition"

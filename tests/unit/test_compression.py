@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from compilediag.readers import storage
-from compilediag.readers.storage import NO_ZSTANDARD, open_stream
+from compilediag.readers.storage import NO_ZSTANDARD, PlainStream
 
 CONTENT = b"".join(b"line %d of a trace\n" % number for number in range(40_000))
 
 
 def opened(path: Path, content: bytes) -> tuple[bytes, str | None]:
     path.write_bytes(content)
-    file = open_stream(str(path))
+    file = PlainStream(str(path))
     return b"".join(file.read_chunks()), file.problem
 
 
@@ -77,6 +77,6 @@ def test_what_is_no_regular_file_is_a_problem(tmp_path: Path) -> None:
     """A pipe would wait for ever."""
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", tmp_path, tmp_path / "absent"):
-        file = open_stream(str(path))
+        file = PlainStream(str(path))
         assert list(file.read_chunks()) == []
         assert file.problem == "it cannot be opened, or is no regular file"

@@ -181,5 +181,5 @@ def test_a_stance_of_a_damaged_journal() -> None:
 
 def test_a_field_of_another_type_costs_itself_alone() -> None:
     """Another rule may use a name for something else; what else the evidence has is read."""
-    read = GuardEvidence.parse({"expected": "1", "actual": "2", "buckets": [[4]], "guard": 3})
-    assert (read.expected, read.actual, read.buckets, read.guard) == ("1", "2", (), None)
+    read = GuardEvidence.parse({"expected": "1", "actual": "2", "together": [[4]], "guard": 3})
+    assert (read.expected, read.actual, read.together, read.guard) == ("1", "2", (), None)

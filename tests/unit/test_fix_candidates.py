@@ -153,7 +153,7 @@ def test_settings_of_the_receipt_come_first() -> None:
         f"export {name}=\"L['x']:0\"",
         ((name, "L['x']:0"),),
     )
-    assert [each.needs_edit for each in found] == [False, True, True]
+    assert [each.kind != "environment" for each in found] == [False, True, True]
 
 
 def test_functions_are_those_of_the_run() -> None:

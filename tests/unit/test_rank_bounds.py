@@ -8,25 +8,26 @@ from rank_folders import folder_of_ranks
 
 from compilediag.compare.gate.inconclusive import find_inconclusive
 from compilediag.diagnosis.ranks.divergence import (
-    MAX_GROUPS,
+    MAX_DIVERGENCES,
     MAX_MISSING,
     RankSummary,
     compare_ranks,
 )
+from compilediag.receipt.schema.comparisons import RankRow
 from compilediag.runs.offline import merged_receipt, read_record
 
 
-def summary(rank: int, *causes: str, step_median_s: float | None = None) -> RankSummary:
-    return RankSummary(
-        rank, 1, 1, 1, len(causes), 0, 0, 1.0, None, None, 0, step_median_s, (), (), causes, (), ()
-    )
+def summary(rank: int, *causes: str) -> RankSummary:
+    ones = dict.fromkeys(("processes", "frames", "compiles", "recompiles", "graph_breaks"), 1)
+    row = RankRow(rank=rank, eager_fallbacks=0, compile_s=1.0, **ones)
+    return RankSummary(row, {"recompile_causes": causes})
 
 
 def test_groups_that_differ_are_bounded() -> None:
     """Every rank may do something else: the rest is counted."""
     found = compare_ranks([summary(rank, f"cause {rank}") for rank in range(1000)], None)
-    assert len(found.divergences) == MAX_GROUPS
-    assert (found.left_out, found.differing) == (999 - MAX_GROUPS, 999)
+    assert len(found.divergences) == MAX_DIVERGENCES
+    assert (found.divergences_left_out, found.differing) == (999 - MAX_DIVERGENCES, 999)
 
 
 def test_missing_ranks_are_bounded(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
-from compilediag.diagnosis.codes import get_code_info
+from compilediag.diagnosis.codes import REGISTER
 from compilediag.diagnosis.findings import Cause
 from compilediag.timeline.compiles import Compile, CompileId, FrameId
 from compilediag.timeline.frames import BreakLine
@@ -45,7 +45,7 @@ class BehindBreaks:
         """True if what changed is what a frame is called with only because of a break, made inside
         of the broken function. False for the program's state, and for what may be passed on, by its
         name, from what that function is called with: they change with and without the break."""
-        if any(get_code_info(part.rule).owner not in _PASSED for part in cause.parts or (cause,)):
+        if any(REGISTER[part.rule].owner not in _PASSED for part in cause.parts or (cause,)):
             return False
         at: Compile | Recompile = recompile
         names = {*_NAME.findall(cause.variable)}

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from compilediag.diagnosis.codes import get_code_info
+from compilediag.diagnosis.codes import REGISTER
 from compilediag.diagnosis.findings import Cause, CauseId, CommonCause, Evidence, select_writers
 from compilediag.timeline.compiles import FrameId, Recompile
 from compilediag_harness.wire import Location
@@ -110,12 +110,12 @@ class Group:
     @property
     def owner(self) -> str:
         """The owner of the value that changed, by the register."""
-        return get_code_info(self.code).owner
+        return REGISTER[self.code].owner
 
     @property
     def changed(self) -> str:
         """The part of it that changed, by the register."""
-        return get_code_info(self.code).changed
+        return REGISTER[self.code].changed
 
     @property
     def planned(self) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from compilediag.diagnosis.causes.cause_group import find_changed_dims
-from compilediag.diagnosis.codes import get_code_info
+from compilediag.diagnosis.codes import REGISTER
 from compilediag.diagnosis.guards.checks import UNKNOWN, Guard, parse_dispatch_keys, parse_guard
 from compilediag.diagnosis.guards.families import STRUCTURE, Decision, GuardContext, decide
 from compilediag.diagnosis.guards.reason import PrintedReason, parse_reason
@@ -188,7 +188,7 @@ def drop_consequences(conditions: Sequence[Condition]) -> tuple[Condition, ...]:
             key = identify_condition(condition)
             best[key] = min(best.get(key, condition), condition, key=_get_priority)
     rest = sorted(best.values(), key=lambda condition: condition.position)
-    doubtful = [c for c in rest if c.printed or get_code_info(c.decision.code).owner == "process"]
+    doubtful = [c for c in rest if c.printed or REGISTER[c.decision.code].owner == "process"]
     dropped = [c for c in doubtful if _is_covered(c, rest)]
     return tuple(c for c in rest if c not in dropped) if dropped else tuple(rest)
 
@@ -238,7 +238,7 @@ def _identify_common_cause(condition: Condition) -> Hashable:
 
 def is_other_instance(entry: Sequence[Condition]) -> bool:
     """True if the entry was compiled for another instance of what shares its code."""
-    return any(get_code_info(condition.decision.code).owner == "instance" for condition in entry)
+    return any(REGISTER[condition.decision.code].owner == "instance" for condition in entry)
 
 
 class Invalidated:
@@ -294,7 +294,7 @@ class Invalidated:
     def is_implied(self, cond: Condition) -> bool:
         """True if `cond` follows from what is gone."""
         guard, path = cond.guard, cond.guard.path
-        if get_code_info(cond.decision.code).owner == "process":
+        if REGISTER[cond.decision.code].owner == "process":
             return self.inference_mode and guard.aspect == "grad_mode"
         if self.is_hidden(cond):
             return True
@@ -354,7 +354,7 @@ def _is_positional(path: GuardPath, depth: int) -> bool:
 def identify_condition(condition: Condition) -> Hashable:
     """Make the identity of a condition: those with the same are one cause."""
     code, kind = condition.decision.code, condition.decision.kind
-    guard, path, about = condition.guard, condition.guard.path, get_code_info(code)
+    guard, path, about = condition.guard, condition.guard.path, REGISTER[code]
     if about.owner == "process" or guard.check in ("backend", "aliasing"):
         return code, kind
     if about.owner == "optimizer":

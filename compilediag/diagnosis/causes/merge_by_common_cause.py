@@ -13,11 +13,11 @@ from itertools import combinations
 
 from compilediag.diagnosis.causes.behind_breaks import BehindBreaks, get_whole_function
 from compilediag.diagnosis.causes.cause_group import APART, Group, add_values, find_changed_dims
-from compilediag.diagnosis.codes import VALUES, get_code_info
+from compilediag.diagnosis.codes import REGISTER, VALUES
 from compilediag.diagnosis.findings import Cause, CommonCause
 from compilediag.receipt.schema.compiles import mask_indices
 from compilediag.receipt.schema.record import make_record
-from compilediag.timeline.compiles import CompileId, FrameId
+from compilediag.timeline.compiles import FrameId
 from compilediag.timeline.invocations import find_varying_sizes
 from compilediag.timeline.timeline import Recompile, Timeline
 from compilediag_harness.wire import find_resumed_function
@@ -329,15 +329,14 @@ _FLAGS = ("True", "False", "None")
 
 
 def collect_values(
-    recompiles: Iterable[Recompile],
-    false: Mapping[CompileId, Iterable[tuple[str, Iterable[Cause]]]],
+    recompiles: Iterable[tuple[Recompile, Iterable[tuple[str, Iterable[Cause]]]]],
 ) -> dict[tuple[FrameId, str], dict[str, str]]:
-    """Collect the values by graph from what was false of the cache entries of each recompile."""
+    """Collect the values by graph from recompiles, each with what was false of its entries."""
     values: dict[tuple[FrameId, str], dict[str, str]] = {}
-    for event in recompiles:
-        for entry_id, causes in false.get(event.id, ()):
+    for event, false in recompiles:
+        for entry_id, causes in false:
             for cause in causes:
-                if cause.kind == "type" or get_code_info(cause.rule).changed not in APART:
+                if cause.kind == "type" or REGISTER[cause.rule].changed not in APART:
                     pairs = (entry_id, cause.expected), (event.compile_id, cause.actual)
                     add_values(values.setdefault((event.id.frame, cause.variable), {}), pairs)
     return values
@@ -423,7 +422,7 @@ def _iterate_lines(cause: Cause, recompile: Recompile) -> Iterator[tuple[Hashabl
             common = make_record(CommonCause, others[0], evidence="probable", lines=len(places))
             yield frozenset(places), common
             # What follows from another value does so by one of the lines that write it.
-            if get_code_info(cause.rule).changed == "metadata":
+            if REGISTER[cause.rule].changed == "metadata":
                 yield from ((frozenset((place,)), common) for place in places)
     elif not cause.changed.in_call:
         stack = cause.changed.stack

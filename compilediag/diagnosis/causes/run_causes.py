@@ -36,7 +36,7 @@ from compilediag.diagnosis.causes.merge_by_common_cause import (
     collect_values,
     merge_by_common_cause,
 )
-from compilediag.diagnosis.codes import BY_KIND, get_code_info
+from compilediag.diagnosis.codes import BY_KIND, REGISTER
 from compilediag.diagnosis.findings import Cause, CauseId, Confidence, is_write_traced
 from compilediag.diagnosis.guards.checks import UNKNOWN
 from compilediag.diagnosis.guards.families import STRUCTURE, GuardContext, decide
@@ -72,14 +72,10 @@ class RunCauses:
         default_factory=dict[CompileId, tuple[BlamedCause, ...]]
     )
     """The primary cause first; attempts at the recompile limit included."""
-    entries: Mapping[CompileId, tuple[MissedEntry, ...]] = field(
-        default_factory=dict[CompileId, tuple[MissedEntry, ...]]
+    explained: Mapping[CompileId, Explanation] = field(
+        default_factory=dict[CompileId, "Explanation"]
     )
-    """The cache entries that did not fit, nearest first, as far as the process recorded them."""
-    false: Mapping[CompileId, tuple[FalseOfEntry, ...]] = field(
-        default_factory=dict[CompileId, "tuple[FalseOfEntry, ...]"]
-    )
-    """What was false of each of these, every value under its own name."""
+    """With the cache entries that did not fit, as far as the process recorded them."""
     groups: Mapping[str, Sequence[Group]] = field(default_factory=dict[str, Sequence[Group]])
     """By code, in the order of their first recompile; of recompiles that count."""
     behind: BehindBreaks = field(default_factory=BehindBreaks)
@@ -110,7 +106,7 @@ def find_run_causes(timeline: Timeline) -> RunCauses:
         # Another instance of its class is called, or a broken function makes another call of it
         # within one step.
         nearest = explanation.entries[0].compile_id if explanation.entries else ""
-        other = any(get_code_info(cause.rule).owner == "instance" for cause in explanation.causes)
+        other = any(REGISTER[cause.rule].owner == "instance" for cause in explanation.causes)
         other = other or behind.is_between_calls(recompile, nearest)
         by_compile[recompile.id] = tuple(
             _make_blamed_cause(cause, recompile, timeline, begins, other_instance=other)
@@ -129,17 +125,10 @@ def find_run_causes(timeline: Timeline) -> RunCauses:
         causes, again = zip(*pairs, strict=True)
         single.append(Group(key, causes, again, causes[0].place))
     groups: dict[str, list[Group]] = {}
-    false = {compile_id: explanation.false for compile_id, explanation in explained.items()}
-    values = collect_values(timeline.recompiles, false)
+    values = collect_values((event, explained[event.id].false) for event in timeline.recompiles)
     for group in merge_by_common_cause(single, timeline, behind, values):
         groups.setdefault(group.code, []).append(group)
-    return RunCauses(
-        by_compile,
-        {compile_id: explanation.entries for compile_id, explanation in explained.items()},
-        false,
-        groups,
-        behind,
-    )
+    return RunCauses(by_compile, explained, groups, behind)
 
 
 def _make_blamed_cause(
@@ -151,7 +140,7 @@ def _make_blamed_cause(
     if classify_ownership(place.file, roots) == "torch" != classify_ownership(frame.file, roots):
         place = frame
     kind = cause.kind if cause.rule in BY_KIND else None
-    changed = get_code_info(cause.rule).changed
+    changed = REGISTER[cause.rule].changed
     if other_instance and changed in _CALLED_WITH:
         kind = ANOTHER_INSTANCE
     # A `FixedShape` was calling what it wraps at every size it will run at.
@@ -201,7 +190,7 @@ class Explanation(NamedTuple):
     entries: tuple[MissedEntry, ...] = ()
     """Those that were evaluated in the process, nearest first; of a text those that it names."""
     false: tuple[FalseOfEntry, ...] = ()
-    """Of the same."""
+    """Of the same, every value under its own name."""
 
 
 def list_causes(recompile: Recompile) -> tuple[Cause, ...]:
@@ -320,7 +309,7 @@ def _sort_causes(conditions: Sequence[Condition]) -> tuple[Cause, ...]:
         conditions,
         key=lambda cond: (
             cond.novel is False,
-            get_code_info(cond.decision.code).changed == "metadata"
+            REGISTER[cond.decision.code].changed == "metadata"
             and cond.decision.kind == "parameter"
             and any(other.decision.code == "CD104" for other in conditions),
             cond.decision.order,
@@ -382,7 +371,7 @@ def _combine(conditions: Sequence[Condition]) -> Cause:
 def merge_companions(own: Sequence[Condition], every: Iterable[Condition]) -> tuple[Condition, ...]:
     """Merge each companion in `own` into its buffer. `every` holds the conditions of all
     entries: a farther one may be the only one that shows that the buffer grew."""
-    buffers = [c for c in (*every, *own) if get_code_info(c.decision.code).changed == "tensor"]
+    buffers = [c for c in (*every, *own) if REGISTER[c.decision.code].changed == "tensor"]
     growing = [c for c in buffers if c.decision.kind == "shape"]
     growing += [c for c in own if c in buffers]
     merged: list[Condition] = []
@@ -422,7 +411,7 @@ def _belongs_to(cond: Condition, buffer: Condition) -> bool:
         return any(path.hops and path != its and path.holder == its.holder for path in named)
     if cond is buffer or mine is None or its is None or mine == its:
         return False
-    if cond.guard.check not in _VALUES or get_code_info(cond.decision.code).owner != "object":
+    if cond.guard.check not in _VALUES or REGISTER[cond.decision.code].owner != "object":
         return False
     if cond.decision.kind in ("shape", "created") or mine.holder != its.holder:
         return False

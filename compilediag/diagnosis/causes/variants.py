@@ -13,10 +13,10 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 from compilediag.diagnosis.causes.run_causes import BlamedCause, RunCauses
-from compilediag.diagnosis.codes import get_code_info
+from compilediag.diagnosis.codes import REGISTER
 from compilediag.diagnosis.findings import CauseId
 from compilediag.receipt.schema.compiles import Need
-from compilediag.timeline.compiles import CompileId, FrameId, Recompile
+from compilediag.timeline.compiles import CompileId, FrameId, Recompile, get_compile_id
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import EntryServed
 
@@ -97,7 +97,7 @@ def _identify_values(event: Recompile) -> Hashable:
 def _is_held(cause: BlamedCause) -> bool:
     """True if an object, a closure or a module holds a value that changed."""
     rules = [part.rule for part in cause.parts] or [cause.rule]
-    return any(get_code_info(rule).owner not in _PASSED for rule in rules)
+    return any(REGISTER[rule].owner not in _PASSED for rule in rules)
 
 
 class _Clock:
@@ -133,7 +133,7 @@ class _Served:
     def __init__(self, timeline: Timeline) -> None:
         self._runs: dict[FrameId, list[EntryServed]] = defaultdict(list)
         for run in timeline.served:
-            self._runs[CompileId(run.process, run.epoch, run.compile_id).frame].append(run)
+            self._runs[get_compile_id(run).frame].append(run)
         self._asked = {event.id: event.t for event in timeline.recompiles}
         self._times: dict[FrameId, list[float]] = defaultdict(list)
         """When each frame was compiled again, ascending."""
@@ -157,9 +157,8 @@ class _Served:
         """True if an older entry served a call after it, or its own one after a newer compile: the
         values alternate."""
         runs = [run for run in self._list_runs(event) if run.again and run.t > event.t]
-        ids = [CompileId(run.process, run.epoch, run.compile_id) for run in runs]
         # The first entry of a frame was compiled before all others.
-        if any(self._asked.get(compile_id, 0.0) < event.t for compile_id in ids):
+        if any(self._asked.get(get_compile_id(run), 0.0) < event.t for run in runs):
             return True
         own = max((run.t for run in runs if run.compile_id == event.compile_id), default=event.t)
         times = self._times[event.id.frame]

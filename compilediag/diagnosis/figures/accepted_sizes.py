@@ -20,12 +20,11 @@ from compilediag.diagnosis.guards.size_limits import (
 )
 from compilediag.receipt.schema.compiles import AcceptedSizes, RefusedSize
 from compilediag.receipt.schema.record import make_record
-from compilediag.timeline.compiles import Compile, CompileId, FrameId
+from compilediag.timeline.compiles import Compile, CompileId, FrameId, get_compile_id
 from compilediag.timeline.frames import is_compile
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import (
     EntryDiff,
-    EntryServed,
     InputsGuarded,
     Location,
     SizeGuard,
@@ -75,8 +74,8 @@ class _Graph(NamedTuple):
 
 def list_accepted_sizes(timeline: Timeline) -> tuple[AcceptedSizes, ...]:
     """List what each frame serves, as far as sizes varied or are not fixed."""
-    known = {_get_id(event): event for event in timeline.guarded_inputs}
-    used = {_get_id(event) for event in timeline.served if event.again}
+    known = {get_compile_id(event): event for event in timeline.guarded_inputs}
+    used = {get_compile_id(event) for event in timeline.served if event.again}
     looks = {(look.process, look.frame): look for look in timeline.risk_checks}
     frames: dict[FrameId, list[Compile]] = {}
     # Where torch gave up a recompile, it asks no graph any more.
@@ -93,10 +92,6 @@ def list_accepted_sizes(timeline: Timeline) -> tuple[AcceptedSizes, ...]:
         if held or call.id in used:
             last[call.process, call.frame] = list(_iterate_sizes(compiles, known, timeline))
     return tuple(chain.from_iterable(last.values()))
-
-
-def _get_id(event: InputsGuarded | EntryServed) -> CompileId:
-    return CompileId(event.process, event.epoch, event.compile_id)
 
 
 def _iterate_sizes(

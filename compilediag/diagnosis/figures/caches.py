@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from msgspec.structs import replace
 
 from compilediag.diagnosis.figures.key_difference import get_digest
+from compilediag.diagnosis.figures.steps import sum_measured
 from compilediag.receipt.schema.caches import (
     CacheLookupRecord,
     CachePlace,
@@ -16,8 +17,8 @@ from compilediag.receipt.schema.caches import (
     CacheUsed,
 )
 from compilediag.receipt.schema.record import make_record
-from compilediag.timeline.compiles import ProcessCaches
-from compilediag.timeline.timeline import CompileId, Timeline
+from compilediag.timeline.compiles import ProcessCaches, get_compile_id
+from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import AOT_AUTOGRAD, BYPASS, DISABLED, FAILED, FX_GRAPH, HIT, MISS
 
 OF_GRAPHS = (FX_GRAPH, AOT_AUTOGRAD)
@@ -78,12 +79,12 @@ def _list_lookups(timeline: Timeline, shared: dict[str, Components]) -> Iterator
         own = {n: v for n, v in part.get_components(lookup).items() if n not in common}
         listed = dict(list(own.items())[:room])
         room -= len(listed)
-        compiled = CompileId(part.process, lookup.epoch, lookup.compile_id)
         yield make_record(
             CacheLookupRecord,
             lookup,
-            process=part.process,
-            frame=at if (at := frames.get(compiled)) is not None and at.file else None,
+            frame=at
+            if (at := frames.get(get_compile_id(lookup))) is not None and at.file
+            else None,
             components=listed,
             components_left_out=lookup.components_left_out + len(own) - len(listed),
         )
@@ -125,8 +126,7 @@ def summarize_caches(caches: Iterable[ProcessCaches]) -> list[CacheUsed]:
     for name in names:
         own = [lookup for lookup in lookups if lookup.cache == name]
         outcomes = Counter(lookup.outcome for lookup in own)
-        saved = [lookup.saved_s for lookup in own if lookup.outcome == HIT and not lookup.within]
-        known = [seconds for seconds in saved if seconds is not None]
+        saved = (lookup.saved_s for lookup in own if lookup.outcome == HIT and not lookup.within)
         failed = [bool(write.problem) for write in seen if write.cache == name]
         used.append(
             CacheUsed(
@@ -137,7 +137,7 @@ def summarize_caches(caches: Iterable[ProcessCaches]) -> list[CacheUsed]:
                 bypasses=outcomes[BYPASS],
                 disabled=outcomes[DISABLED],
                 failed=outcomes[FAILED],
-                saved_s=sum(known) if known else None,
+                saved_s=sum_measured(saved),
                 written=failed.count(False) if sees_writes else None,
                 not_written=failed.count(True) if sees_writes else None,
             )

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from compilediag.diagnosis.figures.goodput import make_recompile_test
 from compilediag.diagnosis.figures.invocations import list_invocations
+from compilediag.diagnosis.figures.steps import sum_measured
 from compilediag.receipt.schema.compiles import (
     CompileSeconds,
     CompileTime,
@@ -23,7 +24,7 @@ from compilediag.receipt.schema.compiles import (
     WarmRuns,
 )
 from compilediag.receipt.schema.record import make_record
-from compilediag.timeline.compiles import CompileId, TimedWarmCalls
+from compilediag.timeline.compiles import TimedWarmCalls, get_compile_id
 from compilediag.timeline.timeline import Compile, Timeline
 from compilediag_harness.wire import GuardsEvaluated, Location
 
@@ -77,12 +78,11 @@ def compute_compile_time(timeline: Timeline) -> CompileTime:
         sum(attempt.seconds for attempt in timeline.compiles if is_again(attempt) is recompile)
         for recompile in (False, True)
     )
-    backend = [attempt.backend_s for attempt in timeline.compiles if attempt.backend_s is not None]
     return CompileTime(
         total=first + again,
         first_compile=first,
         recompile=again,
-        backend=sum(backend) if backend else None,
+        backend=sum_measured(attempt.backend_s for attempt in timeline.compiles),
     )
 
 
@@ -160,7 +160,7 @@ def compute_guard_cost(timeline: Timeline) -> tuple[GuardsSection, GuardsEvaluat
     frames = {row.id: row.frame for row in timeline.compiles if row.guarded and row.forward}
     by_frame: dict[Location, list[GuardsEvaluated]] = {}
     for entry in timeline.guard_sets:
-        compiled = CompileId(entry.process, entry.epoch, entry.compile_id)
+        compiled = get_compile_id(entry)
         if entry.process == process and compiled in frames:
             by_frame.setdefault(frames[compiled], []).append(entry)
     if not by_frame:
@@ -181,8 +181,7 @@ def compute_guard_cost(timeline: Timeline) -> tuple[GuardsSection, GuardsEvaluat
         )
         costs.append((record, guards))
     costs.sort(key=lambda pair: -(pair[0].us_per_step or 0.0))
-    known = [cost.us_per_step for cost, _ in costs if cost.us_per_step is not None]
-    us_per_step = sum(known) if known else None
+    us_per_step = sum_measured(cost.us_per_step for cost, _ in costs)
     walls = [s.wall_s for s in timeline.steps if s.process == process and not s.compile_s]
     step_s = median(walls) if walls else None
     figures = GuardsSection(

@@ -111,11 +111,8 @@ def compute_account(
     compiles = _list_compiles_after(timeline, process, settled)
     steps = [step for step in timeline.steps if step.process == process]
     spans = _list_span_intervals(timeline, process)
-    ends = [
-        own_process.ended.t
-        for own_process in timeline.processes
-        if own_process.index == process and own_process.ended
-    ]
+    lead = find_lead_process(timeline)
+    ends = [lead.ended.t] if lead is not None and lead.ended is not None else []
     ends += [*(event.t for event in compiles), *(event.end for event in steps)]
     observed = max([floor, *map(_round_ns, ends), *(span.end for span in spans)])
     if wall_s is None and observed == 0:

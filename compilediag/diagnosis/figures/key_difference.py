@@ -71,8 +71,8 @@ _KINDS = (
         "set the same OMP_NUM_THREADS or torch.set_num_threads in every process",
     ),
     _Kind(r"default_dtype", "the default dtype", "set the same default dtype in every process"),
+    _Kind(r"(.*)", "{}", "make it the same in every process"),
 )
-_OTHER = _Kind(r"(.+)", "{}", "make it the same in every process")
 
 
 def get_digest(component: str) -> str:
@@ -100,7 +100,8 @@ def find_key_changes(before: Mapping[str, str], after: Mapping[str, str]) -> tup
 
 def describe_changes(changes: Sequence[KeyChange], most: int = 3) -> str:
     """Describe what differs, as part of a sentence: "the graph and input 0 of the graph"."""
-    names = [describe_component(change.name) for change in changes[:most]]
+    kinds = (_match_kind(change.name) for change in changes[:most])
+    names = [kind.words.format(*matched.groups()) for kind, matched in kinds]
     rest = len(changes) - len(names)
     return " and ".join(names) + (f", and {rest} more" if rest > 0 else "")
 
@@ -111,18 +112,9 @@ def describe_remedy(changes: Sequence[KeyChange]) -> str:
     return _match_kind(changes[0].name)[0].change if changes else ""
 
 
-def describe_component(name: str) -> str:
-    """Describe a component by what torch's name of it means: "input 0 of the graph"."""
-    kind, matched = _match_kind(name)
-    return kind.words.format(*matched.groups()) if matched is not None else name
-
-
-def _match_kind(name: str) -> tuple[_Kind, re.Match[str] | None]:
-    for kind in (*_KINDS, _OTHER):
-        matched = re.fullmatch(kind.pattern, name, re.DOTALL)
-        if matched is not None:
-            return kind, matched
-    return _OTHER, None
+def _match_kind(name: str) -> tuple[_Kind, re.Match[str]]:
+    matches = ((kind, re.fullmatch(kind.pattern, name, re.DOTALL)) for kind in _KINDS)
+    return next((kind, matched) for kind, matched in matches if matched is not None)
 
 
 def _cut_pair(before: str | None, after: str | None) -> tuple[str | None, str | None]:

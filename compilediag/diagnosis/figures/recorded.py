@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -28,8 +28,7 @@ def get_logged_steps(timeline: Timeline, warmup: int | None) -> StepsSection | N
     if timeline.train_log is None:
         return None
     point = extension_points.TRAIN_LOG_STEPS
-    steps: Callable[..., StepsSection | None] = extension_points.load(point, _READER)
-    return steps(timeline.train_log, warmup)
+    return extension_points.load(point, _READER)(timeline.train_log, warmup)
 
 
 def add_logged_throughput(
@@ -39,8 +38,7 @@ def add_logged_throughput(
     if timeline.train_log is None:
         return measured
     point = extension_points.TRAIN_LOG_THROUGHPUT
-    add: Callable[..., Throughput] = extension_points.load(point, _READER)
-    return add(measured, timeline.train_log, warmup)
+    return extension_points.load(point, _READER)(measured, timeline.train_log, warmup)
 
 
 def get_logged_allocator(timeline: Timeline) -> Allocator:
@@ -77,8 +75,7 @@ def build_loops_section(timeline: Timeline) -> PipelineSection | None:
     point = extension_points.PIPELINE_SECTION
     if not timeline.pipelines or not extension_points.is_installed(point):
         return None
-    section: Callable[[Timeline], PipelineSection | None] = extension_points.load(point, "a loop")
-    return section(timeline)
+    return extension_points.load(point, "a loop")(timeline)
 
 
 def build_tracked_section(timeline: Timeline) -> tuple[TrackedRecord, ...]:

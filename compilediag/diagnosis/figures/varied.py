@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from compilediag.diagnosis.causes.cause_group import APART, add_values
 from compilediag.diagnosis.causes.run_causes import RunCauses
-from compilediag.diagnosis.codes import get_code_info
+from compilediag.diagnosis.codes import REGISTER
 from compilediag.diagnosis.findings import Cause, make_changed_at, make_writers
 from compilediag.receipt.schema.compiles import ValueInGraph, VariedValue, mask_indices
 from compilediag.receipt.schema.record import make_record
@@ -67,10 +67,10 @@ def build_varied(timeline: Timeline, causes: RunCauses) -> tuple[VariedValue, ..
     """Build the rows of a run, those that were false at most compiles first."""
     rows: dict[tuple[Hashable, str, Hashable], _Row] = {}
     for event in timeline.recompiles:
-        for entry_id, guards in causes.false.get(event.id, ()):
+        for entry_id, guards in causes.explained[event.id].false:
             for cause in guards:
                 # Size, dtype and layout of a tensor are several values; created and grown is one.
-                apart = get_code_info(cause.rule).changed in APART
+                apart = REGISTER[cause.rule].changed in APART
                 key = event.id.frame, cause.variable, (cause.rule, cause.kind) if apart else None
                 rows.setdefault(key, _Row(event)).add(entry_id, event.compile_id, cause)
     alike: dict[Hashable, list[VariedValue]] = {}

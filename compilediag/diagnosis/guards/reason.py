@@ -36,8 +36,6 @@ class PrintedReason:
     """The source line that made Dynamo install the guard."""
     location: Location | None
     hint: str | None
-    stack: tuple[Location, ...] = ()
-    """The printed user stack, outermost frame first (torch >= 2.12)."""
     comment: str | None = None
     """Everything torch printed behind the expression: explanations of shape guards."""
 
@@ -74,7 +72,6 @@ def parse_reason(text: str) -> PrintedReason:
         user_line=user_line,
         location=location,
         hint=hinted.group("hint").strip() if hinted else None,
-        stack=stack,
         comment=comment or None,
     )
 

@@ -59,10 +59,9 @@ def simplify_source(source: str) -> str:
 def locate_size_limit(guard: SizeGuard, user_roots: Sequence[str]) -> SizeLimit:
     """Locate the line that a condition comes from: the innermost of the user's own, else of all."""
     own = [at for at in guard.stack if classify_ownership(at.file, user_roots) == "user"]
-    place = own[-1] if own else guard.stack[-1] if guard.stack else None
-    at = guard.stack.index(place) if place is not None else -1
-    text = guard.texts[at] if place is not None and at < len(guard.texts) else ""
     innermost = guard.stack[-1] if guard.stack else None
+    place = own[-1] if own else innermost
+    lines = zip(guard.stack, guard.texts, strict=False)
     condition = guard.expression
     for symbol, source in reversed(guard.sizes):
         size = simplify_source(source)
@@ -71,7 +70,7 @@ def locate_size_limit(guard: SizeGuard, user_roots: Sequence[str]) -> SizeLimit:
         how=_infer_how(guard, guard.texts[-1] if guard.texts else ""),
         kind=_classify_guard(guard),
         place=place,
-        text=text,
+        text=next((text for at, text in lines if at == place), ""),
         inside=innermost if innermost != place else None,
         condition=condition,
     )

@@ -32,7 +32,7 @@ from compilediag.extensions.train_logs.series import (
     parse_number,
 )
 from compilediag.readers.lines import decode_plain_text, split_lines
-from compilediag.readers.storage import open_stream
+from compilediag.readers.storage import PlainStream
 from compilediag.timeline.recorded import TrainLog
 
 LINE_LIMIT = 16_384
@@ -71,7 +71,7 @@ class Reader:
 
     def read(self, path: str) -> TrainLog | None:
         """Read the output at `path`; None where no line of it is that of a step."""
-        stream = open_stream(path)
+        stream = PlainStream(path)
         log = read_train_log(stream.read_chunks(), self.patterns)
         if log is None or stream.problem is None:
             return log

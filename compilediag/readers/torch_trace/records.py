@@ -34,11 +34,8 @@ UNSAVED = "aotautograd_cache_pickle_failure"
 
 _NAMES: dict[str, tuple[str, str]] = {
     **{
-        f"fx_graph_cache_{outcome}": (wire.FX_GRAPH, outcome)
-        for outcome in (wire.HIT, wire.MISS, wire.BYPASS)
-    },
-    **{
-        f"aotautograd_cache_{outcome}": (wire.AOT_AUTOGRAD, outcome)
+        f"{named}_cache_{outcome}": (cache, outcome)
+        for named, cache in (("fx_graph", wire.FX_GRAPH), ("aotautograd", wire.AOT_AUTOGRAD))
         for outcome in (wire.HIT, wire.MISS, wire.BYPASS)
     },
     "fx_graph_bundled_cache_hit": (wire.FX_GRAPH, wire.HIT),

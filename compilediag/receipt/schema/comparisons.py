@@ -7,10 +7,6 @@ import msgspec
 from compilediag.receipt.schema.compiles import Place
 from compilediag.receipt.schema.record import EMPTY, Record
 
-"""`backend`: graph passes and code generation of inductor, or a backend of the program's own.
-`decompositions`: the operators that inductor has taken apart before. `aot_autograd`:
-functionalization and partition. `dynamo`: what is captured is another program already."""
-
 
 class NumberDifference(Record, frozen=True, kw_only=True):
     """The first call of a compiled callable that gives other numbers than eager on the same

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from compilediag.receipt.schema.compiles import Writer
-from compilediag.receipt.schema.record import EMPTY, Record
+from compilediag.receipt.schema.record import Record
 
 Shape = TypeVar("Shape", bound="AnyEvidence")
 
@@ -49,8 +49,6 @@ class GuardEvidence(AnyEvidence, frozen=True, kw_only=True):
     source: str | None = None
     writers: tuple[Writer | str, ...] = ()
     size_needed: dict[str, Any] | None = None
-    buckets: tuple[int, ...] = ()
-    causes: tuple[str, ...] = ()
     limit: int | None = None
     together: tuple[str, ...] = ()
 
@@ -67,5 +65,4 @@ class BreakEvidence(AnyEvidence, frozen=True, kw_only=True):
     consequence_only: bool = False
     nothing_else: bool = False
     options: dict[str, str] | None = None
-    callee: dict[str, str | None] = EMPTY
     recompiles_behind: tuple[str, ...] = ()

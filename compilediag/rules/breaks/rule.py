@@ -13,7 +13,7 @@ from msgspec import structs
 
 from compilediag.diagnosis.causes.behind_breaks import get_whole_function
 from compilediag.diagnosis.causes.merge_by_common_cause import ANOTHER_INSTANCE
-from compilediag.diagnosis.codes import LIMIT, TEMPORARY, get_code_info
+from compilediag.diagnosis.codes import LIMIT, REGISTER, TEMPORARY
 from compilediag.diagnosis.findings import CauseId, Finding
 from compilediag.receipt.schema.compiles import CandidateRecord
 from compilediag.receipt.schema.evidence import BreakEvidence
@@ -145,7 +145,7 @@ def _is_of_broken_code(finding: Finding) -> bool:
     causes = [part for part in finding.about if isinstance(part, CauseId)]
     if not causes:
         return False
-    owner = get_code_info(causes[0].rule).owner
+    owner = REGISTER[causes[0].rule].owner
     made = owner in ("instance", "several") or causes[0].kind == ANOTHER_INSTANCE
     return made or all(part.variable.startswith(TEMPORARY) for part in causes)
 

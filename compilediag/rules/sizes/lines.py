@@ -276,11 +276,9 @@ def _find_guard(part: str, sizes: Sequence[str], guards: Sequence[SizeGuard]) ->
     generated = _GENERATED.search(part)
     if generated is not None:
         return find_guard_behind(guards, generated[1], None)
-    fixed = [
-        guard for size in sizes for guard in [find_fixing_guard(guards, size)] if guard is not None
-    ]
-    if fixed:
-        return fixed[0]
+    fixed = next(filter(None, (find_fixing_guard(guards, size) for size in sizes)), None)
+    if fixed is not None:
+        return fixed
     constants = [guard for guard in guards if guard.fixed]
     if not sizes and len(constants) == 1:  # an export names its Dim, not the size
         return constants[0]

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from compilediag.readers.lines import map_json, parse_object, split_lines
-from compilediag.readers.storage import open_stream
+from compilediag.readers.storage import PlainStream
 from compilediag.runs.run_directory import ARTIFACTS, REPORTS, TRACES
 from compilediag_harness.redaction.redactor import Redactor
 
@@ -140,7 +140,7 @@ def make_reports(
 def _make_report(
     program: str, log: str, folder: str, work: str, known: Sequence[str], left_s: float
 ) -> Report:
-    stream = open_stream(log)
+    stream = PlainStream(log)
     copy, output = os.path.join(work, "torch_trace.log"), os.path.join(work, "report")
     with open(copy, "xb") as target:
         copied = copy_log(stream.read_chunks(), target, known)
@@ -390,7 +390,7 @@ def clean_traces(run_dir: str, attached: int, known: Sequence[str]) -> tuple[str
         cleaned = f"{path}.cleaned"
         try:
             with open(cleaned, "xb") as target:
-                copy_log(open_stream(path).read_chunks(), target, known)
+                copy_log(PlainStream(path).read_chunks(), target, known)
             os.replace(cleaned, path)
         except (OSError, TooLarge) as error:
             for name in (path, cleaned):
