@@ -72,53 +72,6 @@ def build_settings(
     return tuple(words), settings
 
 
-def run_variant(
-    program: Program,
-    variant: Variant,
-    number: int,
-    words: Sequence[str],
-    settings: Mapping[str, str],
-    plan: Plan | None = None,
-) -> tuple[Outcome, VariantRun]:
-    """Run one variant, supervised; a number names its directory, since groups have any name. With a
-    plan, synchronisations are sampled where a group may fire, in all variants alike."""
-    output = os.path.join(program.folder, VARIANTS, f"{number}-{variant.kind}")
-    outcome = program.run(
-        output,
-        settings,
-        words=words,
-        caches="kept" if program.options.keep_caches else "empty",
-        sync_steps=(plan.every, plan.first) if plan is not None and plan.every else None,
-    )
-    shown = dict(settings)
-    if tuple(words) != program.words:
-        shown["arguments"] = " ".join(words)
-    receipt, path, timeline = outcome.receipt, outcome.receipt_path, outcome.timeline
-    evidence = collect_evidence(timeline) if timeline is not None else VariantEvidence()
-    if receipt is not None:
-        # Reads inside compiled calls cannot be timed: at graph breaks that are such reads, and in
-        # frames that run eagerly.
-        rules = {finding.rule for finding in receipt.findings}
-        if receipt.compile.eager_fallbacks or not READ_BREAKS.isdisjoint(rules):
-            evidence = evidence.drop_syncs()
-    goodput, uri = receipt.goodput if receipt is not None else None, None
-    if path is not None:
-        own, folder = Path(path), program.folder  # there, unless the target has moved it
-        inside = own.is_relative_to(folder)
-        uri = own.relative_to(folder).as_posix() if inside else own.as_uri()
-    run = VariantRun(
-        variant=variant,
-        settings=shown,
-        exit_code=outcome.exit_code,
-        wall_s=goodput.wall_s if goodput is not None else None,
-        evidence=evidence,
-        receipt=receipt,
-        uri=uri,
-        problem=_describe_problem(outcome, evidence),
-    )
-    return outcome, run
-
-
 def _describe_problem(outcome: Outcome, evidence: VariantEvidence) -> str | None:
     receipt = outcome.receipt
     if receipt is None:
@@ -209,10 +162,45 @@ def _run(
     words: Sequence[str],
     settings: Mapping[str, str],
 ) -> Outcome:
-    number = len(probe.runs) + 1
+    """Run one variant, supervised; a number names its directory, since groups have any name. With a
+    plan, synchronisations are sampled where a group may fire, in all variants alike."""
+    number, program, plan = len(probe.runs) + 1, probe.program, probe.plan
     probe.announce(number, total, variant)
-    outcome, record = run_variant(probe.program, variant, number, words, settings, probe.plan)
-    probe.runs.append(record)
+    output = os.path.join(program.folder, VARIANTS, f"{number}-{variant.kind}")
+    outcome = program.run(
+        output,
+        settings,
+        words=words,
+        caches="kept" if program.options.keep_caches else "empty",
+        sync_steps=(plan.every, plan.first) if plan is not None and plan.every else None,
+    )
+    shown = dict(settings)
+    if tuple(words) != program.words:
+        shown["arguments"] = " ".join(words)
+    receipt, path, timeline = outcome.receipt, outcome.receipt_path, outcome.timeline
+    evidence = collect_evidence(timeline) if timeline is not None else VariantEvidence()
+    if receipt is not None:
+        # Reads inside compiled calls cannot be timed: at graph breaks that are such reads, and in
+        # frames that run eagerly.
+        rules = {finding.rule for finding in receipt.findings}
+        if receipt.compile.eager_fallbacks or not READ_BREAKS.isdisjoint(rules):
+            evidence = evidence.drop_syncs()
+    goodput, uri = receipt.goodput if receipt is not None else None, None
+    if path is not None:
+        own, folder = Path(path), program.folder  # there, unless the target has moved it
+        inside = own.is_relative_to(folder)
+        uri = own.relative_to(folder).as_posix() if inside else own.as_uri()
+    run = VariantRun(
+        variant=variant,
+        settings=shown,
+        exit_code=outcome.exit_code,
+        wall_s=goodput.wall_s if goodput is not None else None,
+        evidence=evidence,
+        receipt=receipt,
+        uri=uri,
+        problem=_describe_problem(outcome, evidence),
+    )
+    probe.runs.append(run)
     return outcome
 
 
