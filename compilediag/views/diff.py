@@ -29,7 +29,7 @@ def show_comparison(diff: Comparison, options: RenderOptions) -> Overview:
         parts.append(options.format_change(before, after))
     rows: list[tuple[str, ...]] = []
     for count in diff.counts:
-        name, change = _format_name(count.name), f"{count.change:+d}" if count.change else "="
+        name, change = count.name.replace("_", " "), f"{count.change:+d}" if count.change else "="
         rows.append((Code(name), str(count.before), str(count.after), change))
         if count.change:
             parts.append(f"{name} {count.before} {options.arrow} {count.after}")
@@ -64,7 +64,7 @@ def _describe_changed_data(data: ChangedData, options: RenderOptions) -> str:
             "not set" if value is None else options.clean(value, 60)
             for value in (field.before, field.after)
         )
-        name = _SHORT.get(field.path) or _format_name(field.path.rpartition(".")[2])
+        name = _SHORT.get(field.path) or field.path.rpartition(".")[2].replace("_", " ")
         parts.append(f"{name} {before} {options.arrow} {after}")
     of = f" of {options.clean(data.callable, 60)}" if data.callable else ""
     if parts:
@@ -106,10 +106,6 @@ def _build_number_tables(diff: Comparison, options: RenderOptions) -> list[Table
         for title, rows in tables
         if rows
     ]
-
-
-def _format_name(name: str) -> str:
-    return name.replace("_", " ")
 
 
 def _build_listings(diff: Comparison, options: RenderOptions) -> list[Listing]:
