@@ -21,9 +21,6 @@ LINE_CHARS = 4096
 LINE_BREAK = "\n"
 """A part of a text that begins a new line in a cell."""
 
-MAX_PARTS = 4
-"""Of what else a finding is about; `explain` has them all."""
-
 Kind = Literal["bad", "good", "blind", "warn"]
 
 

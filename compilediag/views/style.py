@@ -10,6 +10,8 @@ from compilediag.views.text import clean, measure_width, truncate, wrap
 
 _STYLES = {"bold": "1", "dim": "2", "red": "1;31", "green": "1;32", "yellow": "1;33", "cyan": "36"}
 
+COLORS = {"bad": "red", "good": "green", "blind": "yellow", "warn": "yellow"}
+
 _SIGNS = {"bad": ("✗", "x"), "good": ("✓", "ok"), "blind": ("?", "?"), "warn": ("!", "!")}
 
 

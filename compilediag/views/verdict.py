@@ -27,7 +27,7 @@ from compilediag.views.measured import render_measured
 from compilediag.views.next_command import choose_command
 from compilediag.views.place import format_first_line
 from compilediag.views.sentence import get_title
-from compilediag.views.style import PLAIN, RenderOptions
+from compilediag.views.style import COLORS, PLAIN, RenderOptions
 from compilediag.views.terminal import render_card, render_lines
 from compilediag.views.text import measure_width
 from compilediag.views.varied import build_varied
@@ -41,8 +41,6 @@ MAX_REASONS = 4
 MAX_NOTES = 3
 TAIL_LINES = 15
 """Of the log of a run that did not end well, shown with `complete`."""
-
-_STYLE = {"bad": "red", "good": "green", "blind": "yellow", "warn": "yellow"}
 
 
 def render(
@@ -112,7 +110,7 @@ def _render_head(receipt: Receipt, options: RenderOptions) -> list[str]:
     head, ended = build_headline(receipt), describe_ending(receipt)
     sign = options.get_sign(head.kind) + " "
     sentence = options.clean(head.sentence)
-    lines = options.wrap(sentence, sign, style=_STYLE[head.kind])
+    lines = options.wrap(sentence, sign, style=COLORS[head.kind])
     counts = options.dot.join(head.counts)
     room = options.width - measure_width(sign + sentence) - measure_width(counts)
     lines += [

@@ -17,13 +17,10 @@ from operator import attrgetter
 
 from compilediag.timeline.recorded import CadenceGroup
 from compilediag.timeline.timeline import Compile, SampledStep, Step, Timeline
+from compilediag.views.steps import TIMED
 
 _ENTRY = re.compile(r"^\S*/\S*:\s*")
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d{6,}")
-
-
-PHASES = ("data_wait", "forward", "backward", "optimizer", "spans")
-"""Phases of a step that may be measured; what they leave is "rest"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +120,7 @@ def _count_calls(timeline: Timeline, steps: Sequence[Step]) -> dict[int, int]:
 def _build_sample(
     step: Step, analysis_s: float, reads: SampledStep | None, calls: Mapping[int, int]
 ) -> StepSample:
-    measured: dict[str, float | None] = {name: getattr(step, f"{name}_s") for name in PHASES}
+    measured: dict[str, float | None] = {name: getattr(step, f"{name}_s") for name in TIMED}
     phases = {name: seconds for name, seconds in measured.items() if seconds is not None}
     phases["rest"] = max(0.0, step.wall_s - sum(phases.values()))
     if analysis_s:

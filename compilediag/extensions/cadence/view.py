@@ -14,7 +14,8 @@ from compilediag.views.format import (
     format_seconds,
     pluralize,
 )
-from compilediag.views.style import RenderOptions
+from compilediag.views.steps import PHASES
+from compilediag.views.style import COLORS, RenderOptions
 from compilediag.views.terminal import render_table
 from compilediag.views.text import clean, measure_width
 
@@ -35,12 +36,10 @@ PICTURE_COLUMNS = 32
 MIN_PICTURE = 8
 
 
-PHASES = ("data_wait", "forward", "backward", "optimizer", "spans", "rest")
 HEAD = ("group", "firing", "total", "compile", "metric", "sync", "by phase")
 MAX_PHASES = 2
 MAX_NAMES = 3
 MIN_ROOM = 8
-_STYLE = {"bad": "red", "good": "green", "warn": "yellow"}
 SLOWER = 1.5
 """A variant whose quiet steps are longer than the control's by this factor is named."""
 
@@ -87,7 +86,7 @@ def render_cadence(
         return "no cadence probe: compilediag run SCRIPT --cadence-probe\n"
     sign, sentence = _describe_conclusion(section, options)
     title = f"cadence probe: {sentence}"
-    lines = options.wrap(title, options.get_sign(sign) + " ", "  ", style=_STYLE[sign])
+    lines = options.wrap(title, options.get_sign(sign) + " ", "  ", style=COLORS[sign])
     facts = [pluralize(len(section.variants), "variant")]
     if section.steps is not None:
         facts.append(f"{section.steps} steps each, {section.warmup} of them warm-up")

@@ -23,7 +23,7 @@ from compilediag.views.format import (
     format_quantity,
     pluralize,
 )
-from compilediag.views.style import RenderOptions
+from compilediag.views.style import COLORS, RenderOptions
 from compilediag.views.text import measure_width, pad
 
 MAX_EVENTS = 6
@@ -31,7 +31,6 @@ MAX_EVENTS = 6
 MAX_TRENDS = 8
 _COMMIT = 10
 SIGNS = {"worse": "bad", "beginning": "warn", "better": "good", "undone": "good"}
-_COLORS = {"bad": "red", "warn": "yellow", "good": "green", "blind": "yellow"}
 
 
 def render_trend(trends: Sequence[Trend], options: RenderOptions, *, complete: bool = False) -> str:
@@ -40,13 +39,13 @@ def render_trend(trends: Sequence[Trend], options: RenderOptions, *, complete: b
     shown = [event for event in events if complete or event.state != "undone"]
     listed = shown if complete else shown[:MAX_EVENTS]
     sign, sentence = conclude_trend(trends, events)
-    verdict = options.paint(f"{options.get_sign(sign)} {sentence}", _COLORS[sign])
+    verdict = options.paint(f"{options.get_sign(sign)} {sentence}", COLORS[sign])
     lines = options.wrap_parts([verdict, describe_span(trends, options)], "", "  ")
     for event in listed:
         sign = SIGNS[event.state]
         title = f"{options.get_sign(sign)} {format_event_title(event, options)}"
         head, *rest = options.wrap(title, "", "    ")
-        color = "dim" if event.state == "undone" else _COLORS[sign]
+        color = "dim" if event.state == "undone" else COLORS[sign]
         block = [options.paint(head, color), *rest]
         # A line a change: measure, levels, size, and a picture of the series.
         rows: list[tuple[str, ...]] = []

@@ -27,7 +27,7 @@ from compilediag.views.gate.messages import (
     merge_in_turn,
     sort_worst_first,
 )
-from compilediag.views.style import RenderOptions
+from compilediag.views.style import COLORS, RenderOptions
 from compilediag.views.terminal import INDENT
 from compilediag.views.text import measure_width
 
@@ -38,7 +38,6 @@ MAX_LINES = 50
 MAX_IMPROVEMENTS = 5
 MAX_NOTICES = 10
 MAX_CONFIGURATIONS = 20
-_STYLE = {"good": "green", "bad": "red", "blind": "yellow"}
 MAX_BYTES = 1_000_000
 """GitHub refuses a step's summary of more than 1 MiB, whole."""
 FAILURE_BYTES = 600_000
@@ -62,7 +61,7 @@ def render_terminal(judgements: Sequence[Judgement], options: RenderOptions) -> 
         worst = "bad" if "bad" in kinds else kinds[0]
         number = pluralize(len(kinds), "configuration")
         line = f"{options.get_sign(worst)} gate of {number}: {sentence}"
-        lines.append(options.paint(line, _STYLE[worst]))
+        lines.append(options.paint(line, COLORS[worst]))
     for judgement in ordered[:MAX_CONFIGURATIONS]:
         lines += [*([""] if lines else []), *_render_head(judgement, options)]
         failures = judgement.failures
@@ -105,14 +104,14 @@ def _render_head(judgement: Judgement, options: RenderOptions) -> list[str]:
     label = f"configuration {options.clean(judgement.configuration, 120)}"
     label += base and f" against {base}"
     if measure_width(sentence) + 3 + measure_width(label) <= options.width:
-        lines = [f"{options.paint(sentence, _STYLE[kind])}   {options.paint(label, 'dim')}"]
+        lines = [f"{options.paint(sentence, COLORS[kind])}   {options.paint(label, 'dim')}"]
     else:
         first, rest = sentence.partition(" ")[::2]
-        lines = options.wrap(rest, f"{first} ", style=_STYLE[kind])
+        lines = options.wrap(rest, f"{first} ", style=COLORS[kind])
         lines += options.wrap(label, "  ", "    ", style="dim")
     changed = [
         options.clean(
-            f"{_format_name(count.name)} {count.before:,} {options.arrow} {count.after:,}"
+            count.name.replace("_", " ") + f" {count.before:,} {options.arrow} {count.after:,}"
         )
         for count in judgement.counts
         if count.change
@@ -141,10 +140,6 @@ def _render_passing(judgement: Judgement, options: RenderOptions) -> list[str]:
     return lines + format_more(hidden, " notices: --format json", "    ")
 
 
-def _format_name(name: str) -> str:
-    return name.replace("_", " ")
-
-
 # --- Markdown ------------------------------------------------------------------------------------
 
 
@@ -162,7 +157,7 @@ def render_markdown(judgements: Sequence[Judgement], options: RenderOptions) -> 
         if known is not None:
             what = [Linked(known.code), " "]
         elif issue.rule and issue.kind in ("count", "limit"):
-            what = [Code(_format_name(issue.rule)), " "]
+            what = [Code(issue.rule.replace("_", " ")), " "]
         what += [format_kind(issue), *([" ", Code(name)] if name else [])]
         why = [Code(options.clean(issue.message, MAX_CHARS))]
         if issue.guard and issue.guard not in issue.message:
@@ -209,7 +204,7 @@ def _render_configuration(judgement: Judgement, rows: Sequence[Sequence[Text]]) 
         blocks.append(Paragraph(("Keep it: ", Code(UPDATE))))
     if judgement.counts and judgement.baseline:
         counts = [
-            (Code(_format_name(count.name)), f"{count.before:,}", f"{count.after:,}")
+            (Code(count.name.replace("_", " ")), f"{count.before:,}", f"{count.after:,}")
             for count in judgement.counts[:MAX_COUNTS]
         ]
         blocks.append(Table(("count", "before", "after"), counts, right=("before", "after")))
