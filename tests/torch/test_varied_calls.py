@@ -149,7 +149,7 @@ def test_sizes_go_along_all_dimensions_that_varied_together():
     values = {
         f"values of {path} {change}"
         for path in ("x", "y", "weight", "mask")
-        for change in ("negated", "zero")
+        for change in ("negated", "zero", "reversed")
     }
     # With other features `weight` cannot be multiplied.
     features = {"dimension 1 of x: 4 → 5", "dimension 1 of x: 4 → 8"}
@@ -172,7 +172,7 @@ def test_without_a_size_that_varied_those_of_integers_and_declared_ones_are_vari
     torch._dynamo.maybe_mark_dynamic(x, 1)
     declared, _, _ = vary(call_with(embed, (tokens, x)))
     labels = [label for _, label in plain]
-    assert labels[3:5] == ["size 2 → 3", "dimension 1 of tokens: 3 → 4"]
+    assert labels[4:6] == ["size 2 → 3", "dimension 1 of tokens: 3 → 4"]
     assert "dimension 1 of tokens: 3 → 17, own backend" not in labels
     assert {label for _, label in declared} - set(labels) == {
         *(f"dimension 1 of x: 5 → {size}" for size in (1, 2, 4, 6, 10, 16, 17)),
@@ -229,6 +229,17 @@ def test_a_mask_that_hid_nothing_is_inverted():
         call_with(lambda x, mask: x + 0 * mask, (x, mask)),
     )
     assert differing == {("gradients; float32[1d], bool[1d]", "values of mask inverted")}
+
+
+def test_indices_are_out_of_order_and_doubled():
+    x, index = torch.arange(3.0), torch.arange(3)
+    differing = list_differing(
+        call_with(lambda x, index: x.index_add(0, index, x), (x, index)),
+        call_with(lambda x, index: x + x + 0 * index, (x, index)),
+    )
+    labels = {label for _, label in differing}
+    assert {f"values of index {change}" for change in ("zero", "reversed")} <= labels
+    assert not any("of x" in label or label == "as it was" for label in labels)
 
 
 def test_modules_are_called_in_the_other_mode():
@@ -720,7 +731,7 @@ def test_a_program_that_compiles_for_long_has_more_time(monkeypatch):
     made, ended, _ = vary(call_with(wait, (torch.ones(5, 2),)), vary_s=0.1)
     assert (KIND, "size 5 → 1") in made
     assert (KIND, "size 5 → 1, own backend") not in made
-    assert "2 of 16 calls, for which no time was left in 20 s" in ended[0].left_out[-1]
+    assert "2 of 17 calls, for which no time was left in 20 s" in ended[0].left_out[-1]
 
 
 def test_without_a_fork_the_process_itself_makes_the_calls(monkeypatch, capfd):

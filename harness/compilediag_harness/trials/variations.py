@@ -195,15 +195,17 @@ def _list_changes(leaf: Any, *, counts: bool = False) -> Iterator[tuple[str, _Ch
     may be anything, where an integer that is an argument may be a size or an index."""
     is_number = not is_tensor(leaf)
     is_one = is_number or leaf.numel() == 1
+    is_float = isinstance(leaf, float) if is_number else leaf.is_floating_point()
+    if not is_one:  # as of positions in a row, or of indices without a double one
+        yield "reversed", lambda its: its.flip(tuple(range(its.ndim)))
     if isinstance(leaf, bool) or (not is_number and str(leaf.dtype) == "torch.bool"):
         yield "inverted", lambda its: not its if is_number else ~its
         return
-    is_float = isinstance(leaf, float) if is_number else leaf.is_floating_point()
     if is_float:
         yield "negated", lambda its: -its
     elif is_one and (is_number or not leaf.is_complex()):
         yield "+ 1", lambda its: its + 1
-    if is_float or counts:
+    if is_float or counts or not is_one:
         yield "zero", lambda its: type(its)() if is_number else its.clone().zero_()
     if is_float and is_one:
         yield "+ 0.1", lambda its: its + 0.1
