@@ -23,9 +23,6 @@ COMMANDS = {
 }
 """Subcommands as they are typed; their lines in the help are in `cli.COMMANDS`."""
 
-RUN_MODES = {"cadence_probe": "cadence.command:probe_target"}
-"""Options of `run` that are another command, by the field of `RunOptions`."""
-
 DOCUMENTS = {
     "compilediag.repro": "repro.command:ReproDocument",
     "compilediag.stats": "fleet.options:StatsDocument",

@@ -36,7 +36,7 @@ from compilediag.runs.trials.against_eager import (
 from compilediag.runs.trials.trial import Trial, describe_failure, run_first_trial, run_with_plan
 from compilediag.runs.work_progress import WorkProgress
 
-_ONE_RUN = ("fix", "cadence_probe", "trace_writes", "trace", "tlparse", "depyf")
+_ONE_RUN = ("trace", "tlparse", "depyf")
 """RunOptions that change the runs that are compared, or make others."""
 
 

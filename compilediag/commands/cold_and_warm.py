@@ -13,9 +13,6 @@ from compilediag.commands.target import (
 from compilediag.errors import UsageError
 from compilediag.runs.supervised.run_options import RunOptions
 
-_OTHER_RUNS = ("fix", "cadence_probe", "trace_writes", "depyf", "group", "keep_caches")
-"""Options that make other runs, or change what is compiled."""
-
 
 def run_cold_and_warm(options: RunOptions) -> int:
     """Run a program twice: what does the second start compile?
@@ -24,7 +21,7 @@ def run_cold_and_warm(options: RunOptions) -> int:
     """
     from compilediag.runs.supervised.run import run_twice
 
-    refuse(options, _OTHER_RUNS, "makes other runs than cold-and-warm: leave one of them out")
+    refuse(options, ("depyf",), "makes other runs than cold-and-warm: leave one of them out")
     if not options.target:
         raise UsageError("say what to run: `compilediag measure cold-and-warm train.py`")
     confirm_reruns("cold-and-warm", options.target, "twice", options)

@@ -14,11 +14,8 @@ from compilediag.commands.subcommand import subcommand
 from compilediag.commands.target import (
     TargetCommand,
     confirm_reruns,
-    finish,
     make_announcer,
-    read_option_files,
     read_pyproject_defaults,
-    refuse,
 )
 from compilediag.commands.terminal import format_json, get_render_options, write, write_message
 from compilediag.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, OutputUnwritable, UsageError
@@ -115,10 +112,9 @@ class FixCommand(TargetCommand):
   compilediag fix --patch fix.patch     write the proved edits as a diff, for `git apply`
   compilediag fix --steps 20 --budget 10m train.py    short runs; none starts after 10 minutes
   compilediag fix --yes --env fix.sh train.py         for a script: no question, lines to a file
-  compilediag run --fix train.py        the same after the verdict of the run
 """,
     cls=FixCommand,
-    table=lambda given: read_pyproject_defaults({**given, "fix": True}),
+    table=lambda given: read_pyproject_defaults("fix"),
 )
 def command(options: FixOptions) -> int:
     """Try changes for the findings of a run, and prove those that work.
@@ -206,23 +202,6 @@ def _run_first(options: RunOptions) -> tuple[Outcome, Trial]:
         return run_first_trial(
             lambda own, caches: record_run(options.target, own, caches), options, FOLDER
         )
-
-
-def run_and_fix(options: RunOptions) -> int:
-    """Run TARGET and print its verdict, then do what `fix` does; the run is its first one.
-
-    Returns:
-        The exit code of `fix`, or that of the run where the former is 0.
-    """
-    if not options.target:
-        raise UsageError("say what to run: `compilediag run --fix train.py`, or `compilediag fix`")
-    changed = "changes the runs that --fix compares: leave one of them out"
-    refuse(options, ("cadence_probe", "trace_writes"), changed)
-    require_possible(options)
-    _confirm(options, options.target)
-    outcome, trial = _run_first(read_option_files(options))
-    code = finish(outcome, replace(options, as_json=False))
-    return fix_run(options, outcome, trial) or code
 
 
 def fix_run(options: RunOptions, outcome: Outcome, trial: Trial, key: str | None = None) -> int:

@@ -7,14 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from compilediag import extension_points
-from compilediag.commands.target import (
-    finish,
-    read_option_files,
-    refuse,
-    select_given,
-    target_command,
-)
+from compilediag.commands.target import finish, read_option_files, refuse, target_command
 from compilediag.commands.terminal import write_message
 from compilediag.errors import UsageError
 from compilediag.runs import supervised
@@ -39,26 +32,8 @@ def command(options: RunOptions) -> int:
     a limit is exceeded.
     """
     if options.past_limit:
-        others = ("against_eager", "cold_and_warm", "fix", "cadence_probe", "record")
-        refuse(options, others, "compares runs under torch's limit: leave --past-limit out")
-    if options.against_eager:
-        from compilediag.commands.against_eager import run_against_eager
-
-        return run_against_eager(options)
-    if options.cold_and_warm:
-        from compilediag.commands.cold_and_warm import run_cold_and_warm
-
-        return run_cold_and_warm(options)
-    if options.fix:
-        from compilediag.commands.fix import run_and_fix
-
-        return run_and_fix(options)
-    for field, point in extension_points.RUN_MODES.items():
-        if getattr(options, field):
-            return extension_points.load(point, f"--{field.replace('_', '-')}")(options)
-    for fields, sentence in _BELONGING.items():
-        if select_given(options, fields):
-            raise UsageError(sentence)
+        why = "compares runs under torch's limit: leave --past-limit out"
+        refuse(options, ("record",), why)
     if options.record:
         from compilediag.runs.certify.recorded import record_run
 
@@ -77,16 +52,3 @@ def command(options: RunOptions) -> int:
         write_message(again.sentence)
     chosen = replace(read_option_files(options), write_tracing_plan=again.plan)
     return finish(supervised.run(again.words, chosen), options)
-
-
-_BELONGING = {
-    ("patch", "env", "apply", "budget_s", "rounds", "yes"): (
-        "--env, --patch and --apply belong to --fix, --rounds to --against-eager, --budget to "
-        "both, and --yes to these and to --cold-and-warm"
-    ),
-    ("group", "keep_caches"): (
-        "--group and --keep-caches belong to the cadence probe, --cadence-probe; the latter to "
-        "--against-eager, too"
-    ),
-}
-"""Options of the other modes, and what is said where they are given to a plain run."""

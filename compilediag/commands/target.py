@@ -28,9 +28,9 @@ from compilediag.commands.terminal import (
     write_stderr,
 )
 from compilediag.errors import EXIT_GATE, CompilediagError, OutputUnwritable, UsageError
-from compilediag.option_fields import Given, collect_options, collect_toml_keys
+from compilediag.option_fields import collect_options, collect_toml_keys
 from compilediag.runs.supervised.child import Outcome
-from compilediag.runs.supervised.run_options import JSON_FILE_FLAG, PROBE_FLAG, RunOptions
+from compilediag.runs.supervised.run_options import JSON_FILE_FLAG, RunOptions
 from compilediag.views.text import clean
 from compilediag_harness.base import atomic_write
 
@@ -48,16 +48,13 @@ TOML_KEYS = {table: collect_toml_keys(RunOptions, table) for table in ("", "prob
 """Keys of [tool.compilediag] and of the tables below it that say how to run a program."""
 
 
-def read_pyproject_defaults(given: Given) -> Mapping[str, Any]:
-    """Read what pyproject.toml says for this command; the table of the probe wins in a probe, that
-    of `fix` where changes are tried."""
+def read_pyproject_defaults(table: str) -> Mapping[str, Any]:
+    """Read what pyproject.toml says for a command; the `table` of its own, if there is one, wins:
+    that of the probe, which is several runs and has no telemetry, or that of `fix`."""
     defaults = read_defaults(Path.cwd(), TOML_KEYS)
-    probe, fix = (defaults.pop(name, {}) for name in ("probe", "fix"))
-    if given.get("fix"):
-        return defaults | fix
-    if not given.get("cadence_probe"):
-        return defaults
-    return {key: value for key, value in defaults.items() if key not in TELEMETRY} | probe
+    own = {name: defaults.pop(name, {}) for name in ("probe", "fix")}.get(table, {})
+    without = TELEMETRY if table == "probe" else ()
+    return {key: value for key, value in defaults.items() if key not in without} | own
 
 
 def refuse(options: RunOptions, names: Sequence[str], why: str) -> None:
@@ -102,16 +99,8 @@ class TargetCommand(Command):
             for word in typed
         ]
         rest = super().parse_args(ctx, long)
-        before = typed[: len(typed) - len(ctx.params.get("target") or ())]
-        target = tuple(typed[len(before) :])
-        probe = self.name == "periodic" or ctx.params.get("cadence_probe")
-        if target[:1] == ("--",):
-            target = target[1:]
-        elif before[-1:] != ["--"] and PROBE_FLAG in target:
-            target, probe = tuple(word for word in target if word != PROBE_FLAG), True
-        ctx.params["target"] = target
-        if self.name in ("run", "periodic"):
-            ctx.params["cadence_probe"] = bool(probe)
+        target = tuple(typed[len(typed) - len(ctx.params.get("target") or ()) :])
+        ctx.params["target"] = target[1:] if target[:1] == ("--",) else target
         return rest
 
 
@@ -119,8 +108,13 @@ def target_command(
     name: str, examples: str
 ) -> Callable[[Callable[[RunOptions], int | None]], Command]:
     """Make a subcommand that runs TARGET; everything after TARGET is the target's own."""
-    table = read_pyproject_defaults
-    return subcommand(name, RunOptions, examples=examples, cls=TargetCommand, table=table)
+    return subcommand(
+        name,
+        RunOptions,
+        examples=examples,
+        cls=TargetCommand,
+        table=lambda given: read_pyproject_defaults("probe" if name == "periodic" else ""),
+    )
 
 
 # --- before it is run again ----------------------------------------------------------------------

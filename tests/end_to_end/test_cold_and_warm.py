@@ -45,10 +45,15 @@ scaled(torch.ones(4, 4))
 """
 
 
-def run(folder: Path, *words: str, arguments: tuple[str, ...] = ()) -> tuple[int, dict[str, Any]]:
+COLD_AND_WARM = ("measure", "cold-and-warm", "--yes")
+
+
+def run(
+    folder: Path, *words: str, command: tuple[str, ...] = ("run",)
+) -> tuple[int, dict[str, Any]]:
     """The exit code and the receipt of a run."""
     output = folder / f"out-{len(list(folder.iterdir()))}"
-    words = ("run", "--no-live", *arguments, "-o", str(output), *words)
+    words = (*command, "--no-live", "-o", str(output), *words)
     cache = str(folder / "cache")
     done = compilediag(*words, cwd=folder, timeout=900, TORCHINDUCTOR_CACHE_DIR=cache)
     receipt = json.loads((output / "receipt.json").read_text(encoding="utf-8"))
@@ -58,7 +63,7 @@ def run(folder: Path, *words: str, arguments: tuple[str, ...] = ()) -> tuple[int
 def test_there_is_no_second_start_after_one_that_failed(tmp_path: Path) -> None:
     """The receipt of the first is where that of the second would be, with its exit code."""
     (tmp_path / "fails.py").write_text(FAILS, encoding="utf-8")
-    code, receipt = run(tmp_path, "fails.py", arguments=("--cold-and-warm", "--yes"))
+    code, receipt = run(tmp_path, "fails.py", command=COLD_AND_WARM)
     assert (code, receipt["status"], receipt["cold_and_warm"]) == (7, "failed", None)
     assert "the first start failed: there was no second" in receipt["said"]
     assert not (tmp_path / "cache").exists()
@@ -67,7 +72,7 @@ def test_there_is_no_second_start_after_one_that_failed(tmp_path: Path) -> None:
 def test_a_number_that_is_drawn_at_each_start(tmp_path: Path) -> None:
     """It is in the graph: the second start compiles again."""
     (tmp_path / "drawn.py").write_text(DRAWN, encoding="utf-8")
-    code, receipt = run(tmp_path, "drawn.py", arguments=("--cold-and-warm", "--yes"))
+    code, receipt = run(tmp_path, "drawn.py", command=COLD_AND_WARM)
     found = [item["rule"] for item in receipt["findings"] if item["severity"] != "info"]
     assert (code, found) == (0, ["CD612"])
 

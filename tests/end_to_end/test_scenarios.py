@@ -155,8 +155,9 @@ class Runner:
     def receipt_of(self, program: Path, arguments=()) -> tuple[int, dict[str, Any], str]:
         """Exit code, receipt and everything that was printed."""
         output = self.folder / f"{program.parent.name}-{program.stem}"
-        command = [self.python_for(program), "-m", "compilediag", "run", "--quiet", "--no-live"]
-        command += [*arguments, "--output", str(output), "--", str(program)]
+        words = arguments if arguments[:1] == ("measure",) else ("run", *arguments)
+        command = [self.python_for(program), "-m", "compilediag", *words, "--quiet", "--no-live"]
+        command += ["--output", str(output), "--", str(program)]
         place = program.parent
         done = captured(*command, cwd=place, env=self.environment, timeout=RUN_LIMIT_S)
         said = f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"

@@ -14,7 +14,7 @@ from compilediag import extension_points
 ROOT = Path(__file__).resolve().parents[2]
 VIEWS = ROOT / "tests" / "data" / "views"
 COMMANDS_OF = {
-    "cadence": (["probe", "program.py"], ["run", "program.py", "--cadence-probe"]),
+    "cadence": (["measure", "periodic", "program.py"],),
     "fleet": (["stats", str(VIEWS)], ["trend", str(VIEWS)]),
     "knee": (),
     "mcp": (["mcp"],),

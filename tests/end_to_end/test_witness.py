@@ -102,10 +102,3 @@ def test_what_cannot_be_repeated(before, message: str, tmp_path: Path) -> None:
     assert len(done.stderr.splitlines()) == 1
     runs = list(tmp_path.glob(".compilediag/2*"))
     assert len(runs) == (before is not None)
-
-
-def test_a_probe_is_not_witnessed(tmp_path: Path) -> None:
-    (tmp_path / "x.py").write_text(PLAIN)
-    done = run(tmp_path, "--trace-writes", "--cadence-probe", "x.py")
-    assert done.returncode == 2
-    assert "--trace-writes follows one run" in done.stderr

@@ -80,7 +80,6 @@ def test_a_receipt_that_cannot_be_used_is_one_sentence(text, command, said, tmp_
         (("trend", "DIR"), (("--configuration", "gpt-*"), ("--lane", "gpt-*"))),
         (("run",), (("--trace-writes",), ("--witness",))),
         (("run",), (("--live",), ("--live-lines",))),
-        (("run", "--cadence-probe", "x.py"), (("--trace-writes",), ("--witness",))),
     ],
 )
 def test_a_former_spelling_does_the_same(

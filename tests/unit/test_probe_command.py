@@ -44,28 +44,23 @@ def called(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
 @pytest.mark.parametrize(
     "typed",
     [
-        "run --cadence-probe x.py --lr 1",
-        "run x.py --lr 1 --cadence-probe",
-        "run x.py --cadence-probe --lr 1",
         "probe x.py --lr 1",
         "measure periodic x.py --lr 1",
         "probe -- x.py --lr 1",
-        "run --cadence-probe -- x.py --lr 1",
     ],
 )
 def test_the_probe_by_all_its_names(typed: str, called: list[Any]) -> None:
-    """Also after the target, where it is the one option of ours."""
     assert main(typed.split()) == 0
     ((words, _, wanted),) = called
     assert words == ["x.py", "--lr", "1"]
     assert wanted == GroupSelection()
 
 
-def test_after_a_marked_target_everything_is_the_targets(called: list[Any]) -> None:
-    """`--` before TARGET: even --cadence-probe goes to it."""
-    assert main(["run", "--", "x.py", "--cadence-probe"]) == 0
-    assert main(["probe", "--", "x.py", "--cadence-probe"]) == 0
-    assert [call[0] for call in called] == [["x.py", "--cadence-probe"]] * 2
+def test_after_a_target_everything_is_the_targets(called: list[Any]) -> None:
+    """With and without `--` before TARGET, also what is an option of ours."""
+    assert main(["run", "x.py", "--group", "a"]) == 0
+    assert main(["probe", "--", "x.py", "--group", "a"]) == 0
+    assert [call[0] for call in called] == [["x.py", "--group", "a"]] * 2
     assert [call[2] is None for call in called] == [True, False]
 
 
@@ -110,7 +105,7 @@ def test_a_wrong_table_is_an_error(text: str, message: str, tmp_path: Path) -> N
         (["probe", "--steps", "0", "x.py"], "0"),
         (["probe", "--group", "a=--a", "x.py"], "has no {n}"),
         (["probe", "--group", "a=-5", "x.py"], "has no {n}"),
-        (["run", "--group", "a=--a {n}", "x.py"], "belong to the cadence probe"),
+        (["run", "--group", "a=--a {n}", "x.py"], "there is no option --group"),
         (["probe", "-"], "only once"),
     ],
 )
@@ -179,7 +174,7 @@ def test_without_a_probe_the_view_says_how_to_make_one(probed: None) -> None:
     """A receipt of a plain run has no table."""
     main(["probe", "--quiet", "model.py"])
     plain = msgspec.structs.replace(read_receipt(), cadence=None)
-    assert "--cadence-probe" in render_cadence(plain, RenderOptions())
+    assert "measure periodic" in render_cadence(plain, RenderOptions())
 
 
 def test_ascii_only(probed: None) -> None:

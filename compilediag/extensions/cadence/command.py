@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compilediag.commands.target import TELEMETRY, finish, read_option_files, refuse, target_command
+from compilediag.commands.target import finish, read_option_files, target_command
 from compilediag.commands.terminal import write_stderr
 from compilediag.errors import UsageError
 from compilediag.extensions.cadence import probe as probes
@@ -19,9 +19,6 @@ def probe_target(options: RunOptions) -> int:
     a template, where {n} stands for the period. Without any, it looks for rhythms in the step
     times. The exit code is that of the unchanged run.
     """
-    several = "one run: leave it out of a probe, which is several"
-    refuse(options, TELEMETRY, f"reports {several}")
-    refuse(options, ["trace_writes"], f"follows {several}")
     if not options.target:
         raise UsageError("say what to run: `compilediag measure periodic train.py`")
     wanted = parse_groups(options.group, options.groups or {})
@@ -42,6 +39,5 @@ command = target_command(
   compilediag measure periodic model.py           the groups that model.py declares
   compilediag measure periodic --group 'entropy=--entropy-every {n}' train.py --lr 3e-4
   compilediag measure periodic --group 'eval=env:EVAL_EVERY={n}' --steps 200 -- -m package.train
-  compilediag run model.py --cadence-probe        the same command by another name
 """,
 )(probe_target)

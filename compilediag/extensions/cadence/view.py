@@ -83,7 +83,7 @@ def render_cadence(
     """
     section = receipt.cadence
     if section is None:
-        return "no cadence probe: compilediag run SCRIPT --cadence-probe\n"
+        return "no cadence probe: compilediag measure periodic SCRIPT\n"
     sign, sentence = _describe_conclusion(section, options)
     title = f"cadence probe: {sentence}"
     lines = options.wrap(title, options.get_sign(sign) + " ", "  ", style=COLORS[sign])
@@ -96,7 +96,7 @@ def render_cadence(
     if worst is not None and worst.causes and worst.causes[0].rule:
         commands.insert(0, f"explain {options.clean(worst.causes[0].rule, 8)}")
     elif not section.groups:
-        commands.insert(0, "run --cadence-probe --group 'NAME=--its-option {n}' ...")
+        commands.insert(0, "measure periodic --group 'NAME=--its-option {n}' ...")
     blocks = [
         [*lines, *options.wrap_parts([*facts, fresh], "  ", style="dim")],
         _render_costs(section, options),

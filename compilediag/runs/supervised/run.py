@@ -1,5 +1,5 @@
 """Runs a target as a supervised child and leaves a receipt, however it ends; once, or as a program
-that is run several times, with the caches of each run, as for `--cold-and-warm`."""
+that is run several times, with the caches of each run, as for `cold-and-warm`."""
 
 from __future__ import annotations
 
@@ -315,7 +315,7 @@ def make_program(
     return Program(tuple(words), replace(options, name=name), variables, folder)
 
 
-# --- --cold-and-warm -----------------------------------------------------------------------------
+# --- cold-and-warm -------------------------------------------------------------------------------
 
 COLD = "cold"
 """Folder of the first start, below the directory of the second."""

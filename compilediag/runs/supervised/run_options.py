@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 GRACE_S = 4.5
 """Seconds between the second Ctrl-C, or the time limit, and the end by force."""
 
-PROBE_FLAG = "--cadence-probe"
-"""The one option of ours that is also accepted after TARGET."""
-
 JSON_FILE_FLAG = "--json-file"
 """What --json=FILE is parsed as: an option of click has a value always, or never."""
 
@@ -90,12 +87,7 @@ _COMMANDS = ("run", "against-eager", "cold-and-warm", "periodic")
 _rare_option, _rare_flag = partial(option, hidden=_COMMANDS), partial(flag, hidden=_COMMANDS)
 """What --help-all alone shows."""
 _run_option = partial(option, only="run", hidden=("run",))
-_run_flag = partial(flag, only="run", hidden=("run",))
-"""What a plain run alone has, and the former spellings of other commands."""
-
-_trial_option = partial(option, only=("run", "fix"), hidden=("run",))
-_trial_flag = partial(flag, only=("run", "fix"), hidden=("run",))
-"""What `fix` has, and `run --fix` too."""
+"""What a plain run alone has."""
 
 _RUN, _RECORDED, _REPORTED = "The run", "What is recorded", "What is reported"
 """Headings of the help."""
@@ -108,8 +100,7 @@ class TrialOptions:
     budget_s: float | None = option(
         "--budget TIME",
         "Start no run after this time: 90s, 10m, 1h.",
-        only=("run", "fix", "against-eager"),
-        hidden=("run",),
+        only=("fix", "against-eager"),
         toml=(str, *_NUMBER),
         tables=("fix",),
         check=_parse_budget,
@@ -117,23 +108,23 @@ class TrialOptions:
     rounds: int | None = option(
         "--rounds R",
         "Pairs of runs, compiled and eager; default: 3.",
-        only=("run", "fix", "against-eager"),  # `fix` takes it for older command lines
-        hidden=("run", "fix"),
+        only="against-eager",
         type=click.IntRange(min=1),
     )
-    env: str | None = _trial_option("--env FILE", "Write the proved `export` lines to a file.")
-    patch: str | None = _trial_option(
-        "--patch FILE", "Write the proved edits to a file, for `git apply`."
+    env: str | None = option("--env FILE", "Write the proved `export` lines to a file.", only="fix")
+    patch: str | None = option(
+        "--patch FILE", "Write the proved edits to a file, for `git apply`.", only="fix"
     )
-    apply: bool = _trial_flag("--apply", "Make the proved edits in the program's files.")
-    force: bool = _trial_flag(
-        "--force", "With --apply: also edit files with changes that git has not committed."
+    apply: bool = flag("--apply", "Make the proved edits in the program's files.", only="fix")
+    force: bool = flag(
+        "--force",
+        "With --apply: also edit files with changes that git has not committed.",
+        only="fix",
     )
     yes: bool = flag(
         "--yes",
         "Do not ask before running the program several times.",
-        only=("run", "fix", "against-eager", "cold-and-warm"),
-        hidden=("run",),
+        only=("fix", "against-eager", "cold-and-warm"),
     )
 
 
@@ -262,31 +253,19 @@ class RunOptions(TrialOptions):
         only="run",
         heading=_RECORDED,
     )
-    fix: bool = _run_flag("--fix", "The same as `compilediag fix`, after the verdict of the run.")
-    against_eager: bool = _run_flag(
-        "--against-eager", "The same as `compilediag measure against-eager`."
-    )
-    cold_and_warm: bool = _run_flag(
-        "--cold-and-warm", "The same as `compilediag measure cold-and-warm`."
-    )
-    cadence_probe: bool = _run_flag(
-        PROBE_FLAG, "The same as `compilediag measure periodic`. Also after TARGET."
-    )
     group: tuple[str, ...] = option(
         "--group NAME=TEMPLATE",
         "Periodic work and how its period {n} is set; NAME alone: only this group of the code.",
         default=(),
         multiple=True,
-        only=("run", "periodic"),
-        hidden=("run",),
+        only="periodic",
     )
     keep_caches: bool = flag(
         "--keep-caches",
         "Use the existing caches, not empty ones for each run that is compared.",
         toml=bool,
         tables=("probe",),
-        only=("run", "against-eager", "periodic"),
-        hidden=("run",),
+        only=("against-eager", "periodic"),
     )
     groups: Mapping[str, str] | None = option("", "", toml=dict, tables=("probe",))
     """Templates of pyproject.toml, by the names of their groups."""
