@@ -175,7 +175,7 @@ def main(args: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code; prints every error, raises none."""
     reserve_descriptors()
     try:
-        code = _dispatch(list(sys.argv[1:] if args is None else args))
+        code = _dispatch(_name_probe(list(sys.argv[1:] if args is None else args)))
         if sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison] - `>&-`
             sys.stdout.flush()
     except CompilediagError as error:
@@ -196,6 +196,19 @@ def main(args: Sequence[str] | None = None) -> int:
     except Exception as error:
         return _report_failure(_describe_fault(error), EXIT_INTERNAL)
     return code
+
+
+PROBE_FLAG = "--cadence-probe"
+
+
+def _name_probe(args: list[str]) -> list[str]:
+    """Name the command of `run model.py --cadence-probe`, which may stand after TARGET, too; behind
+    `--` it is the target's own."""
+    ours = args[: args.index("--")] if "--" in args else args
+    if ours[:1] != ["run"] or PROBE_FLAG not in ours:
+        return args
+    at = ours.index(PROBE_FLAG)
+    return ["measure", "periodic", *args[1:at], *args[at + 1 :]]
 
 
 def _dispatch(args: list[str]) -> int:

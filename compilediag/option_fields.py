@@ -102,7 +102,6 @@ GONE: Mapping[str, str] = {
     "--fix": "`compilediag fix` runs the program itself",
     "--against-eager": "`compilediag measure against-eager`",
     "--cold-and-warm": "`compilediag measure cold-and-warm`",
-    "--cadence-probe": "`compilediag measure periodic`",
     "--ab": "hyperfine times two commands, `measure against-eager` what compiling gives",
     "--bisect-numerics": "CD651 names the calls whose numbers differ",
     "--profile-on-signal": "use torch.profiler in the program",

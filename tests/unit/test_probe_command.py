@@ -47,9 +47,14 @@ def called(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
         "probe x.py --lr 1",
         "measure periodic x.py --lr 1",
         "probe -- x.py --lr 1",
+        "run --cadence-probe x.py --lr 1",
+        "run x.py --lr 1 --cadence-probe",
+        "run x.py --cadence-probe --lr 1",
+        "run --cadence-probe -- x.py --lr 1",
     ],
 )
 def test_the_probe_by_all_its_names(typed: str, called: list[Any]) -> None:
+    """Also after the target, where it is the one option of ours."""
     assert main(typed.split()) == 0
     ((words, _, wanted),) = called
     assert words == ["x.py", "--lr", "1"]
@@ -57,11 +62,16 @@ def test_the_probe_by_all_its_names(typed: str, called: list[Any]) -> None:
 
 
 def test_after_a_target_everything_is_the_targets(called: list[Any]) -> None:
-    """With and without `--` before TARGET, also what is an option of ours."""
+    """With and without `--` before TARGET, also what is an option of ours; with it even
+    --cadence-probe."""
     assert main(["run", "x.py", "--group", "a"]) == 0
     assert main(["probe", "--", "x.py", "--group", "a"]) == 0
     assert [call[0] for call in called] == [["x.py", "--group", "a"]] * 2
     assert [call[2] is None for call in called] == [True, False]
+    called.clear()
+    assert main(["run", "--", "x.py", "--cadence-probe"]) == 0
+    assert main(["probe", "--", "x.py", "--cadence-probe"]) == 0
+    assert [call[0] for call in called] == [["x.py", "--cadence-probe"]] * 2
 
 
 def test_the_table_gives_defaults_and_flags_win(called: list[Any]) -> None:

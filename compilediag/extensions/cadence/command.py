@@ -39,5 +39,6 @@ command = target_command(
   compilediag measure periodic model.py           the groups that model.py declares
   compilediag measure periodic --group 'entropy=--entropy-every {n}' train.py --lr 3e-4
   compilediag measure periodic --group 'eval=env:EVAL_EVERY={n}' --steps 200 -- -m package.train
+  compilediag run model.py --cadence-probe        the same command by another name
 """,
 )(probe_target)
