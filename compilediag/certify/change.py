@@ -29,8 +29,8 @@ class ChangedFile:
     #: lines beside it; one of them has to run.
     branches: tuple[tuple[int, int], ...] = ()  #: First lines of blocks of the old text that are
     #: gone, or whose condition is another one, each after that of its function (0: the module).
-    unwritten: frozenset[str] = frozenset()  #: Attributes that the old text writes outside of
-    #: `__init__`, and the new one does not.
+    uncounted: frozenset[str] = frozenset()  #: Attributes that the old text updates from what
+    #: they were, as a counter, and the new one does not.
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +104,8 @@ def _compare_texts(path: str, old: bytes, new: bytes) -> ChangedFile:
         if texts and not changed:
             removed.append(_find_neighbours(tree, first, last, least))
     branches = sorted({*_iterate_branches(old_tree.body, was, gone, inner)})
-    unwritten = frozenset(_iterate_written(old_tree)) - {*_iterate_written(tree)}
-    return ChangedFile(path, tuple(sorted(lines)), tuple(removed), tuple(branches), unwritten)
+    uncounted = frozenset(_iterate_counted(old_tree)) - {*_iterate_counted(tree)}
+    return ChangedFile(path, tuple(sorted(lines)), tuple(removed), tuple(branches), uncounted)
 
 
 def _iterate_branches(
@@ -142,22 +142,19 @@ def _find_first(block: list[ast.stmt], runnable: Mapping[int, int]) -> int:
     return next((runnable[n] for n in range(block[0].lineno, last + 1) if n in runnable), 0)
 
 
-def _iterate_written(tree: ast.Module) -> Iterator[str]:
-    """Iterate over the names of the attributes that functions other than `__init__` write, also in
-    place: by an index, or a method of tensors, as `add_`."""
-    for function in ast.walk(tree):
-        if isinstance(function, ast.FunctionDef) and function.name != "__init__":
-            for node in ast.walk(function):
-                match node:
-                    case ast.Attribute(attr=name, ctx=ast.Store()):
-                        yield name
-                    case ast.Subscript(value=ast.Attribute(attr=name), ctx=ast.Store()):
-                        yield name
-                    case ast.Call(func=ast.Attribute(value=ast.Attribute(attr=name), attr=method)):
-                        if method.endswith("_"):
-                            yield name
-                    case _:
-                        pass
+def _iterate_counted(tree: ast.Module) -> Iterator[str]:
+    """Iterate over the names of the attributes that are updated from what they were."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.AugAssign(target=ast.Attribute(attr=name)):
+                yield name
+            case ast.Call(func=ast.Attribute(value=ast.Attribute(attr=name), attr=method)):
+                yield from [name] * method.endswith("_")  # in place, as by `add_`
+            case ast.Assign(targets=[ast.Attribute(attr=name)], value=value):
+                read = {its.attr for its in ast.walk(value) if isinstance(its, ast.Attribute)}
+                yield from read & {name}
+            case _:
+                pass
 
 
 def _find_runnable(tree: ast.Module, text: bytes) -> dict[int, int]:

@@ -52,9 +52,9 @@ def judge(
     varied_calls = compare_varied_calls(before, after, calls)
     other_inputs = check_other_inputs(before, after, varied_calls, varied=varied)
     is_shown = other_inputs.outcome == "holds"
-    unwritten = frozenset[str]().union(*(file.unwritten for file in change.files))
+    uncounted = frozenset[str]().union(*(file.uncounted for file in change.files))
     results, further = check_results(
-        before, after, calls, again, eager, is_shown=is_shown, unwritten=unwritten
+        before, after, calls, again, eager, is_shown=is_shown, uncounted=uncounted
     )
     old = before if again is None else again
     made = varied_calls if again is None else compare_varied_calls(again, after, calls)

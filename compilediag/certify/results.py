@@ -29,11 +29,11 @@ def check_results(
     eager: ExecutedState | None,
     *,
     is_shown: bool = False,
-    unwritten: Set[str] = frozenset(),
+    uncounted: Set[str] = frozenset(),
 ) -> tuple[JudgedPoint, Execution | None]:
     """Check that both states give the same results. `calls`: their compiled calls compared;
-    `is_shown`: calls that were made again gave the same, at or above these; `unwritten`: attributes
-    that the change no longer writes.
+    `is_shown`: calls that were made again gave the same, at or above these; `uncounted`: attributes
+    that are updated no more.
 
     Returns:
         The point, and what could be executed to decide it.
@@ -52,7 +52,7 @@ def check_results(
     parts = [
         _describe_calls(calls, again=repeated, eager=reference),
         compare_printed(old, new, repeated, reference, turning=turning),
-        compare_final_values(old, new, repeated, reference, unwritten),
+        compare_final_values(old, new, repeated, reference, uncounted),
     ]
     notes = tuple(note for part in parts for note in part.notes)
     differing = [part for part in parts if part.difference is not None]
@@ -198,11 +198,11 @@ def compare_final_values(
     after: Timeline,
     again: Timeline | None,
     eager: Timeline | None,
-    unwritten: Set[str] = frozenset(),
+    uncounted: Set[str] = frozenset(),
 ) -> ResultComparison:
     """Compare what two executions saved and left. State that only one has is listed: an attribute
     renamed, split or added; but every key of what is saved, or would be, is in both, and a number
-    that is written no more (`unwritten`) has its value elsewhere."""
+    that is counted no more (`uncounted`) has its value elsewhere."""
     ours, theirs = read_values(before), read_values(after)
     aligned = _align_state(ours, theirs)
     persistent = {key.path for key in ours if key.kind == "key"}
@@ -224,8 +224,8 @@ def compare_final_values(
     kept = {_get_number(value) for value in theirs.values() if id(value) not in used}
     for key in gone:
         name = key.path.rpartition(".")[2]
-        if name in unwritten and (number := _get_number(ours[key])) not in (None, *kept):
-            why = f"{key} is written no more, and nothing else ends with its value, {number:g}"
+        if name in uncounted and (number := _get_number(ours[key])) not in (None, *kept):
+            why = f"{key} is counted no more, and nothing else ends with its value, {number:g}"
             return ResultComparison(difference=why, decided=False)
     partial = sum(not record.complete for record in (*before.saved, *before.held_states))
     if partial:

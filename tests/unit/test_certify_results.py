@@ -122,14 +122,14 @@ def test_a_count_that_is_kept_no_more_is_not_decided() -> None:
     """What it would have done later nobody saw; under another name it may be kept."""
     old, none = state(CALLS, held(number(".n", 3, "int"))), state(CALLS, held())
     point, _ = check_results(
-        old, none, compare_calls(old.timeline, none.timeline), None, None, unwritten={"n"}
+        old, none, compare_calls(old.timeline, none.timeline), None, None, uncounted={"n"}
     )
     assert point.outcome == "undecided"
-    assert "state n is written no more, and nothing else ends with its value, 3" in point.sentence
+    assert "state n is counted no more, and nothing else ends with its value, 3" in point.sentence
     for now in (number(".m", 3, "int"), tensor(".m", 3.0, dtype="int64", shape=())):
         new = state(CALLS, held(now))
         found = compare_calls(old.timeline, new.timeline)
-        point, _ = check_results(old, new, found, None, None, unwritten={"n"})
+        point, _ = check_results(old, new, found, None, None, uncounted={"n"})
         assert point.outcome == "holds"
     assert judge(old, none).outcome == "holds"
 
