@@ -204,7 +204,9 @@ def _compare_varied(
 ) -> None:
     if key[:3] in tally.moved:
         return
-    if before.raised is not None and after.raised is not None:
+    # By another value: as a division by zero, or a check that the change left out.
+    is_value = key[3].startswith(VALUES)
+    if before.raised is not None and (after.raised is not None or is_value):
         tally.raised.append(key)
         return
     if key[3] == AS_IT_WAS:
@@ -222,11 +224,11 @@ def _compare_varied(
         size = measure_difference(_make_call(before), _make_call(after))
         size = 0.0 if is_rounding(size, yardstick, structure.cap) else size
         left, now = dict(before.numbers), dict(after.numbers)
-        other = (n for n in left if n in now and not math.isclose(left[n], now[n], rel_tol=1e-4))
+        other = (n for n in left if n in now and not _is_close(left[n], now[n]))
         if size > GROWTH * max(structure.tolerance, tally.rounding):
             problem = "returns something else"
         elif number := next(other, None):
-            problem = f"leaves {number} at {left[number]:g} → {now[number]:g}"
+            problem = f"leaves {number} at {left[number]} → {now[number]}"
     is_comparable = before.call == after.call or any(key[:3] == its[:3] for its in tally.equal)
     if problem is not None and _is_broadcast(key, before, after, tally):
         tally.raised.append(key)
@@ -253,6 +255,12 @@ def _compare_varied(
         if key[3] == AS_IT_WAS and (lost := _find_lost_argument(before, after)) is not None:
             why = f"its argument {lost} is given before only, and has no other values"
             tally.undecided.append(f"{name}: {why}; {_SAME_ARGUMENTS}")
+
+
+def _is_close(one: float | None, other: float | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return math.isclose(one, other, rel_tol=1e-4, abs_tol=1e-7)
 
 
 def _find_lost_argument(before: CallVaried, after: CallVaried) -> str | None:

@@ -195,7 +195,8 @@ def test_numbers_flags_and_none_take_what_was_seen_and_others():
     assert labels == {
         *("factor = 2.0", "factor = 0.0", "flip = True", "name = 'a'", "name = None"),
         *("values of factor negated", "values of factor zero", "values of factor + 0.1"),
-        *("values of factor × 1e6", "values of count + 1", "values of flip inverted"),
+        *("values of factor × 1e6", "values of count + 1", "values of count zero"),
+        "values of flip inverted",
     }
     assert all(its.raised is None for its in made.values())
 
@@ -229,6 +230,81 @@ def test_a_mask_that_hid_nothing_is_inverted():
         call_with(lambda x, mask: x + 0 * mask, (x, mask)),
     )
     assert differing == {("gradients; float32[1d], bool[1d]", "values of mask inverted")}
+
+
+def test_a_number_that_is_not_finite_is_left_as_none():
+    """A journal has no such number."""
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.total = 1.0
+
+        def forward(self, x):
+            self.total = self.total * 2e200
+            return x
+
+    made, _, _ = vary(call_with(Model(), *[(torch.ones(2),)] * 2))
+    assert {its.numbers for its in made.values() if its.variation == "as it was"} == {
+        (("total", None),)
+    }
+
+
+def test_a_height_and_a_width_that_were_equal_in_every_call_differ():
+    def right(x):
+        return x / x.shape[1] + torch.arange(x.shape[2])
+
+    def wrong(x):
+        return x / x.shape[2] + torch.arange(x.shape[2])
+
+    calls = [(torch.ones(2, n, n),) for n in (3, 4, 5)]
+    differing = list_differing(call_with(right, *calls), call_with(wrong, *calls))
+    sizes = {f"dimension {dim} of x: 5 → {size}" for dim in (1, 2) for size in (6, 10)}
+    assert differing == {("gradients; float32[3d]", label) for label in sizes}
+
+
+def test_whether_a_result_is_in_the_memory_of_another_tensor():
+    """What the caller writes into it later is written there, too."""
+    table = torch.ones(1, 3)
+    kinds = {
+        "a copy": lambda x: table.repeat(len(x), 1) + 0 * x,
+        "; it is expanded": lambda x: table.expand(len(x), 3),
+        "; it is in the memory of x": lambda x: x.view(3, 2),
+    }
+    for words, function in kinds.items():
+        made, _, _ = vary(call_with(function, (torch.ones(2, 3),)))
+        structures = [its.structure for (_, label), its in made.items() if label == "as it was"]
+        assert [words in its for its in structures] == [words != "a copy"]
+        assert ["; it is" in its for its in structures] == [words != "a copy"]
+
+
+def test_a_tensor_that_the_object_holds_and_the_program_changes_is_another_one():
+    """Not a cache that has another shape in the other state."""
+
+    def count(rows, longer=0):
+        class Fired(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.since = torch.zeros(4 + longer)
+
+            def forward(self, x):
+                dead = self.since >= 2
+                self.since += 1
+                return x + dead[:4] if rows is None else x + rows
+
+        def run():
+            compiled = torch.compile(Fired(), backend="eager")
+            for _ in range(4):
+                compiled(torch.ones(4))
+
+        return run
+
+    kind = "training, gradients; float32[1d]"
+    differing = list_differing(count(None), count(torch.tensor([0.0, 1.0]).repeat(2) * 0 + 1))
+    changes = ("negated", "zero")
+    assert {(kind, f"values of .since [4] {change}") for change in changes} <= differing
+    longer, _, _ = vary(count(None, longer=1))
+    assert (kind, "values of .since [5] zero") in longer
 
 
 def test_indices_are_out_of_order_and_doubled():

@@ -144,8 +144,19 @@ def test_a_count_that_is_left_otherwise_is_a_difference() -> None:
     old, new = (state(SAME, varied(name, numbers=(("step", n),))) for n in (0.0, 5.0))
     assert judge(old, old).outcome == "holds"
     point = judge(old, new)
-    assert (point.outcome, "leaves step at 0 → 5" in point.sentence) == ("fails", True)
+    assert (point.outcome, "leaves step at 0.0 → 5.0" in point.sentence) == ("fails", True)
     assert judge(old, state(SAME, varied(name))).outcome == "holds"
+    endless = state(SAME, varied(name, numbers=(("step", None),)))
+    assert judge(endless, endless).outcome == "holds"
+    assert judge(old, endless).outcome == "fails"
+
+
+def test_a_value_that_raised_before_is_not_compared() -> None:
+    """A number divides by zero where a tensor gives what is not finite."""
+    old, new = varied("values of step zero", None), varied("values of step zero")
+    point = judge(state(SAME, SIZE, old), state(SAME, SIZE, new))
+    assert (point.outcome, point.figures[0].before) == ("holds", 1.0)
+    assert judge(state(SAME, SIZE, new), state(SAME, SIZE, old)).outcome == "fails"
 
 
 def test_what_is_not_finite_for_other_values_in_one_state_is_not_decided() -> None:

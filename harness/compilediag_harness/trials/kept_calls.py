@@ -25,7 +25,7 @@ from compilediag_harness.blame.line_events import iterate_own_frames
 from compilediag_harness.blame.source_locations import get_definition
 from compilediag_harness.shapes import trees
 from compilediag_harness.shapes.layouts import read_parameters
-from compilediag_harness.shapes.side_effects import SavedState, list_roots
+from compilediag_harness.shapes.side_effects import SavedState, is_equal, list_roots
 from compilediag_harness.torch_internals import torch_api, torch_open_calls, torch_replay
 from compilediag_harness.torch_internals.torch_open_calls import CallArguments
 from compilediag_harness.torch_internals.torch_replay import CallModes
@@ -51,6 +51,9 @@ MAX_BYTES = 512 << 20
 
 MAX_STATE = 1 << 16
 """Bytes of one tensor of the state that a call found."""
+
+MAX_COUNTED = 4096
+"""Elements of a tensor that the called object holds, and that is varied."""
 
 MAX_SEEN = 64
 """Shapes of one tensor, and values of one number, that are told apart in one kind of call."""
@@ -94,8 +97,8 @@ class KeptCall:
     nbytes: int = 0
     found: SavedState | None = None
     """What it found where it began; None on a machine with a device."""
-    numbers: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Of `read_numbers`, what it found."""
+    held: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Of `read_small`, what it found."""
     first: tuple[Any, dict[str, Any]] = (None, {})
     """The object of the first call of this kind, and what that found."""
 
@@ -105,13 +108,13 @@ class KeptCall:
         return get_owner(self.root)
 
     def list_counters(self) -> list[str]:
-        """List the numbers of the object that were other ones in the first call, or are by now."""
-        then = self.first[1] if self.first[0] is self.owner else self.numbers
-        others = then, read_numbers(self.owner)
+        """List what the object holds that was another value in the first call, or is by now."""
+        then = self.first[1] if self.first[0] is self.owner else self.held
+        sides, torch = (then, read_small(self.owner)), sys.modules["torch"]
         return [
             name
-            for name, number in self.numbers.items()
-            if any(name in side and bool(side[name] != number) for side in others)
+            for name, its in self.held.items()
+            if any(name in side and not is_equal(torch, its, side[name]) for side in sides)
         ]
 
     def restore(self) -> str | None:
@@ -301,9 +304,9 @@ class CallKeeper:
             kept.kinds[key] = call
             self._bytes += nbytes - call.nbytes
             call.root, call.function, call.nbytes = root, function, nbytes
-            numbers = read_numbers(call.owner)
-            call.numbers = {n: its.clone() if is_tensor(its) else its for n, its in numbers.items()}
-            call.first = call.first if call.first[1] else (call.owner, call.numbers)
+            small = read_small(call.owner)
+            call.held = {n: its.clone() if is_tensor(its) else its for n, its in small.items()}
+            call.first = call.first if call.first[1] else (call.owner, call.held)
             call.number, call.step = number, self._session.step
             if call.modules != modules:
                 every = {id(part): part for module in modules for part in module.modules()}
@@ -363,17 +366,18 @@ def get_owner(root: Any) -> Any:
     return getattr(root, "__self__", root)
 
 
-def read_numbers(owner: Any) -> dict[str, Any]:
-    """Read the numbers that an object holds itself, by name; one may be a tensor of one element on
-    the CPU, no parameter."""
-    own = get_attributes(owner)
+def read_small(owner: Any) -> dict[str, Any]:
+    """Read the numbers and small tensors that an object holds itself, by name; parameters and what
+    is on a device are left out."""
+    torch, own = sys.modules["torch"], get_attributes(owner)
     held: dict[str, Any] = {**own, **(own.get("_buffers") or {})}
-    parameter = sys.modules["torch"].nn.Parameter
+    kinds = torch.Tensor, torch.nn.Buffer if hasattr(torch.nn, "Buffer") else torch.Tensor
     return {
         name: its
         for name, its in held.items()
         if (get_class(its) in (bool, int, float) and name != "training")
-        or (is_tensor(its) and its.is_cpu and its.numel() == 1 and get_class(its) is not parameter)
+        or (get_class(its) in kinds and its.is_cpu and torch_api.is_plain_tensor(torch, its))
+        if get_class(its) not in kinds or (its.numel() <= MAX_COUNTED and not its.is_complex())
     }
 
 

@@ -41,7 +41,7 @@ class Variation:
     changed: tuple[int, _Change] | None = None
     """Position of a tensor, and what makes another one of it."""
     counter: tuple[str, _Change] | None = None
-    """Name of a number of the object that is called, and what makes another one of it."""
+    """Name of what the object that is called holds, and what makes another one of it."""
     gradients: bool | None = None
     """The grad mode; None: as it was."""
     training: bool | None = None
@@ -95,7 +95,7 @@ def list_variations(kept: KeptCallable, call: KeptCall) -> list[Variation]:
         *(_vary_sizes(call, group, (group.size + 1, 2 * group.size)) for group in fixed),
         *(_vary_seen(kept, call, index) for index in range(len(call.leaves))),
         *(_vary_values(call, index) for index in _list_values(call) if index != first),
-        *(_vary_counter(name, call.numbers[name]) for name in call.list_counters()),
+        *(_vary_counter(name, call.held[name]) for name in call.list_counters()),
     ]
     own = [
         replace(variation, label=f"{variation.label}, own backend", own_backend=True)
@@ -184,15 +184,17 @@ def _vary_values(call: KeptCall, index: int) -> Iterator[Variation]:
             yield Variation(label, {index: change(leaf)})
 
 
-def _vary_counter(name: str, number: Any) -> Iterator[Variation]:
-    """Vary a number that the program changes between calls: a later step, another schedule."""
-    for change, make in _list_changes(number, counts=True):
-        yield Variation(f"values of .{name} {change}", counter=(name, make))
+def _vary_counter(name: str, held: Any) -> Iterator[Variation]:
+    """Vary a number or tensor that the program changes between calls: a later step, another
+    schedule. A tensor of another shape is not the same in the other state: a cache that grew."""
+    of_shape = f" {[*held.shape]}" if is_tensor(held) and held.numel() != 1 else ""
+    for change, make in _list_changes(held, counts=True):
+        yield Variation(f"values of .{name}{of_shape} {change}", counter=(name, make))
 
 
 def _list_changes(leaf: Any, *, counts: bool = False) -> Iterator[tuple[str, _Change]]:
     """List what makes other values of a number or tensor, by name. `counts`: it is a counter, and
-    may be anything, where an integer that is an argument may be a size or an index."""
+    may be far ahead, where an integer that is an argument may be a size or an index."""
     is_number = not is_tensor(leaf)
     is_one = is_number or leaf.numel() == 1
     is_float = isinstance(leaf, float) if is_number else leaf.is_floating_point()
@@ -203,10 +205,9 @@ def _list_changes(leaf: Any, *, counts: bool = False) -> Iterator[tuple[str, _Ch
         return
     if is_float:
         yield "negated", lambda its: -its
-    elif is_one and (is_number or not leaf.is_complex()):
+    elif is_one:
         yield "+ 1", lambda its: its + 1
-    if is_float or counts or not is_one:
-        yield "zero", lambda its: type(its)() if is_number else its.clone().zero_()
+    yield "zero", lambda its: type(its)() if is_number else its.clone().zero_()
     if is_float and is_one:
         yield "+ 0.1", lambda its: its + 0.1
     if is_one and (is_float or counts):  # past where it is clamped, or another branch is taken
@@ -247,7 +248,9 @@ def _group_dimensions(kept: KeptCallable, call: KeptCall) -> list[_Group]:
     for at, dim in (*alone, *others):
         size = int(call.leaves[at].shape[dim])
         members = [(its, d) for its, d, n in dims if (d, n) == (dim, size)]
-        if size and not any((at, dim) in group.dims for group in groups):
+        around = next((group for group in groups if (at, dim) in group.dims), None)
+        # A height and a width may have had the same sizes in every call.
+        if size and (around is None or sum(its == at for its, _ in around.dims) > 1):
             is_fixed = (at, dim) in others
             is_first = not dim and not is_fixed
             name = f"size {size}" if is_first else f"dimension {dim} of {call.paths[at]}: {size}"

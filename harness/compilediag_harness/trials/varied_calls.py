@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import random
 import shutil
 import sys
@@ -34,7 +35,7 @@ from compilediag_harness.trials.kept_calls import (
     KeptCall,
     KeptCallable,
     is_tensor,
-    read_numbers,
+    read_small,
 )
 from compilediag_harness.trials.variations import AS_IT_WAS, REPEATS, Variation, list_variations
 from compilediag_harness.wire import (
@@ -232,13 +233,13 @@ class _Varier:
     def _make_call(self, varied: VariedCall) -> CallVaried:
         torch, call, variation = self._torch, varied.call, varied.variation
         if variation.counter is not None:
-            _change_number(torch, call.owner, *variation.counter)
+            _change_held(torch, call.owner, *variation.counter)
         for module, training in call.training:
             module.training = training if variation.training is None else variation.training
         _seed(torch)
         before = torch_compiles.read_counter("stats", "unique_graphs") or 0
         pending, seen, structure, names, raised = None, None, "", "", None
-        changed: list[tuple[str, float]] = []
+        changed: list[tuple[str, float | None]] = []
         leaves = call.leaves if variation is AS_IT_WAS else ()
         given = [self._digester.begin(leaf) for leaf in leaves]  # before it is written to
         try:
@@ -268,7 +269,9 @@ class _Varier:
                     if result is None or path not in state
                 }
                 structure, pending = self._begin_digest((*left, written))
-                changed = sorted(_read_own_numbers(call).items() - numbers.items())
+                given_to = dict(zip(call.paths, held.values(), strict=True))
+                names += _describe_memory(result, given_to | state)
+                changed = [*_read_own_numbers(call).items() - numbers.items()]
         except KeyboardInterrupt:  # without a fork: it ends them all
             raise
         except BaseException as error:  # of the program; `SystemExit` too
@@ -380,18 +383,42 @@ def _read_own_tensors(owner: Any) -> dict[str, Any]:
     return {f".{name}": its for name, its in own if is_tensor(its) and its.numel() != 1}
 
 
-def _read_own_numbers(call: KeptCall) -> dict[str, float]:
-    return {name: float(number) for name, number in read_numbers(call.owner).items()}
+def _read_own_numbers(call: KeptCall) -> dict[str, float | None]:
+    """Read the numbers of the object that is called; None for one that is not finite."""
+    small = read_small(call.owner).items()
+    numbers = {name: float(its) for name, its in small if not is_tensor(its) or its.numel() == 1}
+    return {name: its if math.isfinite(its) else None for name, its in numbers.items()}
 
 
-def _change_number(torch: Any, owner: Any, name: str, change: Callable[[Any], Any]) -> None:
-    """Change a number that an object holds itself, where it is a tensor in its memory."""
-    number = read_numbers(owner)[name]
-    if is_tensor(number):
+def _change_held(torch: Any, owner: Any, name: str, change: Callable[[Any], Any]) -> None:
+    """Change a number or tensor that an object holds itself, the latter in its memory."""
+    held = read_small(owner)[name]
+    if is_tensor(held):
         with torch.no_grad():
-            number.copy_(change(number))
+            held.copy_(change(held))
     else:
-        get_attributes(owner)[name] = change(number)
+        get_attributes(owner)[name] = change(held)
+
+
+def _describe_memory(result: Any, held: dict[str, Any]) -> str:
+    """Describe which tensors of a result are written where the caller writes elsewhere: into what
+    it gave, or into another element of the same tensor."""
+    by_memory = {_get_memory(its): path for path, its in held.items() if is_tensor(its)}
+    texts: list[str] = []
+    for path, its in _read_leaves(result).items():
+        if is_tensor(its) and its.numel() > 1:
+            if (of := by_memory.get(_get_memory(its))) is not None:
+                texts.append(f"; {path or 'it'} is in the memory of {of}")
+            dims = zip(its.shape, its.stride(), strict=True)
+            texts += [f"; {path or 'it'} is expanded"] * any(n > 1 and not s for n, s in dims)
+    return "".join(texts)
+
+
+def _get_memory(tensor: Any) -> Any:
+    try:
+        return tensor.untyped_storage().data_ptr() or id(tensor)
+    except (NotImplementedError, RuntimeError):  # it has none of its own
+        return id(tensor)
 
 
 def _is_floating(leaf: Any) -> bool:

@@ -167,9 +167,9 @@ class CallVaried(Event):
     given_digests: tuple[CallDigest, ...] = ()
     step: int = 0
     """The step in which the program made it."""
-    numbers: tuple[tuple[str, float], ...] = ()
+    numbers: tuple[tuple[str, float | None], ...] = ()
     """Of the object that is called those that the call changed, as it left them; some may be
-    tensors of one element."""
+    tensors of one element. None: not finite."""
     lines: tuple[WatchedLines, ...] = ()
     """Watched lines that ran in it, and had not before."""
 
