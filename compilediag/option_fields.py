@@ -98,28 +98,6 @@ def receipt_argument() -> Any:
     return argument(required=False, type=click.Path())
 
 
-GONE: Mapping[str, str] = {
-    "--fix": "`compilediag fix` runs the program itself",
-    "--against-eager": "`compilediag measure against-eager`",
-    "--cold-and-warm": "`compilediag measure cold-and-warm`",
-    "--ab": "hyperfine times two commands, `measure against-eager` what compiling gives",
-    "--bisect-numerics": "CD651 names the calls whose numbers differ",
-    "--profile-on-signal": "use torch.profiler in the program",
-    "--experiments": "--otlp and --prometheus-textfile report a run while it goes on",
-    "--indexed": "every call reads the files",
-    "--jobs": "one process reads all ranks",
-    "--cluster": "one process reads all ranks",
-    "--pushgateway": "--otlp: Prometheus accepts OTLP itself",
-    "--prometheus-listen": "--otlp: Prometheus accepts OTLP itself",
-}
-"""Options that some command had and none has now, with what there is in their place."""
-
-
-def describe_gone(name: str) -> str:
-    """Describe what there is in place of an option of `GONE`."""
-    return f"{name} is gone: {GONE[name]}"
-
-
 _FINDING = re.compile(r"(?:F?(\d{1,6})|CD\d{3}-.+)\Z", re.IGNORECASE | re.DOTALL)
 
 

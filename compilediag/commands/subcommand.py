@@ -13,12 +13,10 @@ import click
 from compilediag.commands.terminal import write
 from compilediag.errors import UsageError
 from compilediag.option_fields import (
-    GONE,
     Given,
     GroupedOption,
     Options,
     collect_options,
-    describe_gone,
     fill_options,
 )
 
@@ -44,14 +42,6 @@ class Command(click.Command):
                 )
             )
         return [*parameters, help_option]
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            if error.option_name not in GONE:
-                raise
-            raise click.UsageError(describe_gone(error.option_name), ctx) from error
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         shown: dict[str, list[tuple[str, str]]] = {}

@@ -95,22 +95,6 @@ def test_a_former_spelling_does_the_same(
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
-    [
-        (("gate", "--ab", "a", "b"), "--ab is gone: hyperfine times two commands"),
-        (("run", "--experiments", "x.py"), "--experiments is gone: --otlp"),
-        (("stats", "--indexed", "DIR"), "--indexed is gone: every call reads the files"),
-        (("analyze", "--jobs=2", "DIR"), "--jobs is gone: one process reads all ranks"),
-    ],
-)
-def test_a_former_option_says_what_there_is_now(
-    command: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main(list(command)) == EXIT_USAGE
-    assert said in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
     ("command", "shown"),
     [
         *((name, "--configuration, --lane NAME") for name in ("gate", "stats", "trend")),

@@ -68,7 +68,7 @@ def campaigns(monkeypatch: pytest.MonkeyPatch) -> CampaignCalls:
         ("fix --budget 0s", "--budget must be a time"),
         ("fix --env no/such/folder", "names no file in an existing folder"),
         ("fix --yes --patch .", "--patch . names no file in an existing folder"),
-        ("run --fix train.py", "--fix is gone: `compilediag fix` runs the program itself"),
+        ("run --fix train.py", "there is no option --fix"),
         ("run --apply train.py", "there is no option --apply"),
         (
             "run --past-limit --record train.py",

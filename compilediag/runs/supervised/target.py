@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from compilediag.errors import ReceiptNotFound, UsageError
-from compilediag.option_fields import GONE, describe_gone
 from compilediag.readers.storage import compute_sha256
 from compilediag.receipt.file import read_receipt
 from compilediag.receipt.locate import find_receipt
@@ -85,8 +84,6 @@ def parse_target(words: Sequence[str]) -> Target:
         return Target(kind, (sys.executable, *words), _make_safe_name(name or rest[0]))
     if first == "-":
         return Target("stdin", (sys.executable, "-", *rest), "stdin")
-    if first in GONE:
-        raise UsageError(describe_gone(first))
     if first.startswith("-"):
         raise UsageError(f"there is no option {first}; options of the target come after it")
     if os.path.exists(first):
