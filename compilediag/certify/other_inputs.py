@@ -65,6 +65,8 @@ class VariedComparison:
     #: What is not decided, beside those: without an argument, gradients that no call had, other
     #: values that are not finite in one state, or differ by little where the rest is equal.
     undecided: list[str] = field(default_factory=list[str])
+    #: An argument that the new state gives a call, and the old one does not.
+    extra: dict[_MadeCall, str] = field(default_factory=dict[_MadeCall, str])
     rounding: float = 0.0  #: By how much recorded calls differ.
     #: What each call is given as it was.
     given: dict[_MadeCall, tuple[str, ...]] = field(
@@ -211,24 +213,11 @@ def _compare_varied(
         return
     if key[3] == AS_IT_WAS:
         tally.given[key[:3]] = before.given
+        if (extra := _find_lost_argument(after, before)) is not None:
+            tally.extra[key[:3]] = extra
     name = _format(before) + _name_arguments(before, tally.given.get(key[:3], ()))
     structure = read_structure(before.structure)
-    size, problem = 0.0, None
-    if before.raised is not None or after.raised is not None:
-        when = "before" if after.raised is None else "after"
-        why = shorten(before.raised or after.raised or "", 300)
-        problem = f"raises only {when}: {why}"
-    elif not is_same_structure(before.structure, after.structure):
-        problem = f"returns {shorten(f'{before.structure} → {after.structure}', 120)}"
-    else:
-        size = measure_difference(_make_call(before), _make_call(after))
-        size = 0.0 if is_rounding(size, yardstick, structure.cap) else size
-        left, now = dict(before.numbers), dict(after.numbers)
-        other = (n for n in left if n in now and not _is_close(left[n], now[n]))
-        if size > GROWTH * max(structure.tolerance, tally.rounding):
-            problem = "returns something else"
-        elif number := next(other, None):
-            problem = f"leaves {number} at {left[number]} → {now[number]}"
+    problem, size = _find_problem(before, after, yardstick, tally.rounding)
     is_comparable = before.call == after.call or any(key[:3] == its[:3] for its in tally.equal)
     if problem is not None and _is_broadcast(key, before, after, tally):
         tally.raised.append(key)
@@ -241,6 +230,9 @@ def _compare_varied(
     elif problem is not None and math.isinf(size) and _is_floating_value(key, structure):
         # As of 0 / 0: the program may never give it, or the change has lost what prevents it.
         tally.undecided.append(f"{name}: what is not finite in one state is in the other")
+    elif problem is not None and (extra := tally.extra.get(key[:3])) is not None:
+        why = f"its argument {extra} is given after only, and does not follow the others"
+        tally.undecided.append(f"{name}: {problem}; {why}")
     elif problem is not None:
         tally.different.append(f"{name}: {problem}")
     elif size:
@@ -257,6 +249,28 @@ def _compare_varied(
             tally.undecided.append(f"{name}: {why}; {_SAME_ARGUMENTS}")
 
 
+def _find_problem(
+    before: CallVaried, after: CallVaried, yardstick: float, rounding: float
+) -> tuple[str | None, float]:
+    """Find what two states give differently for one call, and by how much what it returns differs;
+    `yardstick`: as much as its backends do, `rounding`: as recorded calls do."""
+    structure = read_structure(before.structure)
+    if before.raised is not None or after.raised is not None:
+        when = "before" if after.raised is None else "after"
+        return f"raises only {when}: {shorten(before.raised or after.raised or '', 300)}", 0.0
+    if not is_same_structure(before.structure, after.structure):
+        return f"returns {shorten(f'{before.structure} → {after.structure}', 120)}", 0.0
+    size = measure_difference(_make_call(before), _make_call(after))
+    size = 0.0 if is_rounding(size, yardstick, structure.cap) else size
+    if size > GROWTH * max(structure.tolerance, rounding):
+        return "returns something else", size
+    left, now = dict(before.numbers), dict(after.numbers)
+    for name in left:
+        if name in now and not _is_close(left[name], now[name]):
+            return f"leaves {name} at {left[name]} → {now[name]}", size
+    return None, size
+
+
 def _is_close(one: float | None, other: float | None) -> bool:
     if one is None or other is None:
         return one is other
@@ -264,7 +278,7 @@ def _is_close(one: float | None, other: float | None) -> bool:
 
 
 def _find_lost_argument(before: CallVaried, after: CallVaried) -> str | None:
-    """Find an argument that the new state does not give: what became of it is not varied."""
+    """Find an argument that only the first of two states gives: it is not varied in both."""
     now = {text.partition(": ")[0] for text in after.given}
     given = (text.partition(": ") for text in before.given)
     return next((path for path, _, what in given if what != "None" and path not in now), None)

@@ -145,11 +145,10 @@ def test_sizes_go_along_all_dimensions_that_varied_together():
     labels = {label for kind, label in made if kind.count("float32") == 4}
     sizes = {f"size 4 → {size}" for size in (1, 2, 3, 5, 8, 16, 17)}
     own = {f"size 4 → {size}, own backend" for size in (1, 5)}
-    gradients = {"gradients off", "a gradient of x"}
+    paths = "x", "y", "weight", "mask"
+    gradients = {"gradients off", *(f"a gradient of {path}" for path in paths)}
     values = {
-        f"values of {path} {change}"
-        for path in ("x", "y", "weight", "mask")
-        for change in ("negated", "zero", "reversed")
+        f"values of {path} {change}" for path in paths for change in ("negated", "zero", "reversed")
     }
     # With other features `weight` cannot be multiplied.
     features = {"dimension 1 of x: 4 → 5", "dimension 1 of x: 4 → 8"}
@@ -432,6 +431,15 @@ def test_the_other_grad_mode_shows_what_gradients_alone_show():
     assert list_differing(run(right), run(detached)) == on
     made, _, _ = vary(run(failing))
     assert "with gradients" in made[on.pop()].raised
+
+
+def test_a_gradient_is_wanted_of_each_argument():
+    """One that is cut for an argument that had none in the run."""
+    x, y = torch.ones(3, requires_grad=True), torch.ones(3)
+    differing = list_differing(
+        call_with(lambda x, y: x * y, (x, y)), call_with(lambda x, y: x * y.detach(), (x, y))
+    )
+    assert {label for _, label in differing} == {"a gradient of y"}
 
 
 def test_an_input_that_other_operations_gave_keeps_its_gradient():

@@ -113,6 +113,16 @@ def test_an_argument_that_the_new_state_gives_no_more_is_not_decided() -> None:
     assert judge(state(given, SIZE), wrong).outcome == "fails"
 
 
+def test_an_argument_that_is_new_does_not_follow_the_others() -> None:
+    """A size that the program computes from the data now, and passes on."""
+    before = varied("as it was", given=("x: float32[4]",))
+    after = varied("as it was", given=("x: float32[4]", "size: int"))
+    assert judge(state(before, SIZE), state(after, SIZE)).outcome == "holds"
+    point = judge(state(before, SIZE), state(after, varied("size 4 → 1", None)))
+    assert point.outcome == "undecided"
+    assert "its argument size is given after only, and does not follow" in point.sentence
+
+
 def test_a_size_that_was_broadcast_is_none_of_the_program() -> None:
     """The old state takes 1 in place of what it had, and no other size."""
     old = state(SAME, SIZE, varied("size 4 → 5", None), varied("gradients off"))

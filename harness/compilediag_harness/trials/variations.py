@@ -17,6 +17,9 @@ from compilediag_harness.wire import EAGER, IN_DOUBLE, OWN_BACKEND, clip
 MAX_OTHERS = 4
 """Other values that were seen, of one number."""
 
+MAX_WANTING = 4
+"""Tensors of one call of which a gradient is wanted, each alone."""
+
 MAX_VALUES = 16
 """Numbers and tensors of one call that are given values which no call had."""
 
@@ -123,19 +126,21 @@ def _list_tensors(call: KeptCall) -> list[tuple[int, Any]]:
 
 
 def _vary_gradients(call: KeptCall) -> Iterator[Variation]:
-    """Vary the grad mode, and whether the first tensor wants a gradient where none does."""
+    """Vary the grad mode, and which tensors want a gradient that do not."""
     if call.modes.inference:
         return
     tensors = _list_tensors(call)
     # A number and a tensor of one element are the same argument in two states.
-    first = next((at for at, its in tensors if its.ndim and its.is_floating_point()), None)
-    wanting = None if any(its.requires_grad for _, its in tensors) else first
+    floating = [at for at, its in tensors if its.ndim and its.is_floating_point()]
+    others = [at for at in floating if not call.leaves[at].requires_grad]
     if not call.modes.gradients:
+        first = next(iter(floating), None)
+        wanting = None if any(its.requires_grad for _, its in tensors) else first
         yield Variation("gradients on", gradients=True, wanting=wanting)
         return
     yield Variation("gradients off", gradients=False)
-    if wanting is not None:
-        yield Variation(f"a gradient of {call.paths[wanting]}", wanting=wanting)
+    for at in others[:MAX_WANTING]:
+        yield Variation(f"a gradient of {call.paths[at]}", wanting=at)
 
 
 def _vary_training(call: KeptCall) -> Iterator[Variation]:
