@@ -264,10 +264,10 @@ def _find_problem(
     size = 0.0 if is_rounding(size, yardstick, structure.cap) else size
     if size > GROWTH * max(structure.tolerance, rounding):
         return "returns something else", size
-    left, now = dict(before.numbers), dict(after.numbers)
-    for name in left:
-        if name in now and not _is_close(left[name], now[name]):
-            return f"leaves {name} at {left[name]} → {now[name]}", size
+    now = dict(after.numbers)
+    for name, left in before.numbers:
+        if name in now and not _is_close(left, now[name]):
+            return f"leaves {name} at {left} → {now[name]}", size
     return None, size
 
 
