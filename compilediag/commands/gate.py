@@ -17,12 +17,11 @@ from compilediag.commands.terminal import get_render_options, write
 from compilediag.compare.gate.baseline import LOCK_NAME, Baseline, parse_lock
 from compilediag.compare.gate.baseline_file import find_lock, read_lock, write_lock
 from compilediag.compare.gate.inconclusive import CodeComparison, compare_code
-from compilediag.compare.gate.judgement import Judgement
+from compilediag.compare.gate.judgement import Judgement, pluralize
 from compilediag.compare.gate.limits import EXAMPLE, Limit, parse_limits
 from compilediag.errors import EXIT_GATE, EXIT_OK, EXIT_USAGE, UsageError
 from compilediag.option_fields import Given, argument, collect_toml_keys, flag, option
 from compilediag.receipt.contradictions import refuse_contradictions
-from compilediag.rules.make_finding import format_count
 from compilediag.views.lookups import format_target
 
 if TYPE_CHECKING:
@@ -350,7 +349,7 @@ def _format_names(names: Sequence[str]) -> str:
 def _format_counts(counts: Mapping[str, int]) -> str:
     """Format the counts that are not 0: "2 frames, 1 graph break"."""
     parts = [
-        format_count(count, name.removesuffix("s").replace("_", " "))
+        pluralize(count, name.removesuffix("s").replace("_", " "))
         for name, count in counts.items()
         if count
     ]

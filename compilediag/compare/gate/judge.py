@@ -36,6 +36,7 @@ from compilediag.compare.gate.judgement import (
     build_issue,
     build_narrowed_issue,
     describe_entry,
+    pluralize,
 )
 from compilediag.compare.gate.limits import Limit, describe_unmeasured, find_broken
 from compilediag.compare.run_baseline import (
@@ -52,7 +53,6 @@ from compilediag.compare.run_baseline import (
 )
 from compilediag.receipt.proofs import explain_missing_proof
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.rules.make_finding import format_count
 
 _NAMED, _MAX_MOVES, _REASON_CHARS = 10, 5, 200
 
@@ -96,7 +96,7 @@ def compare_with_baseline(
     elif frames and any(issue.kind in ("break", "fallback") for issue in worse):
         # A graph break splits a function into several frames: these are its consequence.
         notices.append(
-            f"{format_count(len(frames), 'more frame')} compiled ({names}): the new graph breaks "
+            f"{pluralize(len(frames), 'more frame')} compiled ({names}): the new graph breaks "
             "and fallbacks come first"
         )
     else:
@@ -110,7 +110,7 @@ def compare_with_baseline(
     if not run.own_code_only:
         had, has = baseline.recordings, run.baseline.recordings
         if had is not None and has is not None and has > had:
-            message = f"{format_count(has, 'CUDA-graph recording')}; the baseline has {had}"
+            message = f"{pluralize(has, 'CUDA-graph recording')}; the baseline has {had}"
             worse.append(Issue("recording", "recordings", message, had, has))
         grown, shrunk = _compare_counts(changes.counts, worse, better, more_frames=more_frames)
         worse, better = [*worse, *grown], [*better, *shrunk]
@@ -128,7 +128,7 @@ def _describe_moves(relocated: Relocated) -> Iterable[str]:
     for text, move in named[:_MAX_MOVES]:
         yield f"moved from {format_place(move.before)}, and known there: {text}"
     if (more := len(named) - _MAX_MOVES) > 0:
-        yield f"{format_count(more, 'more item')} moved, and known where they were"
+        yield f"{pluralize(more, 'more item')} moved, and known where they were"
 
 
 def _is_judged(file: str | None, run: RunBaseline) -> bool:
@@ -222,7 +222,7 @@ def list_enlarged(before: ConfigBaseline | None, now: ConfigBaseline, base: str)
     if not sentences:
         return ()
     more = len(sentences) - _NAMED
-    head = f"this change itself allows {format_count(len(sentences), 'thing')} that {base} does not"
+    head = f"this change itself allows {pluralize(len(sentences), 'thing')} that {base} does not"
     shown = "; ".join(sentences[:_NAMED]) + (f"; and {more} more" if more > 0 else "")
     return (f"{head}: {shown}",)
 

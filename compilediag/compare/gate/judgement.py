@@ -26,7 +26,6 @@ from compilediag.receipt.proofs import describe_proved_change
 from compilediag.receipt.schema.compiles import FindingRecord, UserCallRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.user_line import find_leading_call, is_foreign
-from compilediag.rules.make_finding import format_count
 
 Kind = Literal[
     "limit",  # --fail-on: a count over its limit
@@ -134,8 +133,8 @@ def _build_cause(receipt: Receipt, run: RunBaseline, known: KnownCause, old: int
     values = f" ({cause.expected} → {cause.actual})" if cause.expected or cause.actual else ""
     message = (
         f"{_shorten(cause.variable)}{_shorten(values)} made torch compile "
-        f"{normalize_function(event.frame.function)} again: "
-        f"{format_count(known.count, 'recompile')}{at}{_describe_baseline_count(old, 'recompile')}"
+        f"{normalize_function(event.frame.function)} again: {pluralize(known.count, 'recompile')}"
+        f"{at}{_describe_baseline_count(old, 'recompile')}"
     )
     measured = [event.seconds for event, _ in recompiles if event.seconds is not None]
     issue = Issue(
@@ -162,7 +161,7 @@ def _build_break(receipt: Receipt, run: RunBaseline, known: KnownBreak, old: int
     # torch may name a line of its own; the finding has the line to change.
     where = finding.location if finding is not None and finding.location is not None else site
     function, title = normalize_function(where.function), _shorten(known.key.reason)
-    at = f" at {format_count(known.count, 'place')}" if known.count > 1 else ""
+    at = f" at {pluralize(known.count, 'place')}" if known.count > 1 else ""
     issue = Issue(
         kind="break",
         rule=finding.rule if finding is not None else "graph_breaks",
@@ -204,7 +203,7 @@ def build_frame_issue(run: RunBaseline, known: KnownFrame, before: int) -> Issue
     """Build that of a frame with more first compiles: another epoch, process or frame."""
     in_baseline = f"the baseline has {before}" if before else "this frame is not in the baseline"
     function, after = known.key.function, known.count - known.recompiles
-    times, total = format_count(after, "time"), run.frames[known.key]
+    times, total = pluralize(after, "time"), run.frames[known.key]
     return Issue(
         kind="frame",
         rule="compiles" if before else "frames",
@@ -286,10 +285,15 @@ def describe_entry(entry: Allowed) -> str:
     return f"{entry.key.function} of {entry.key.file} runs eager"
 
 
+def pluralize(count: int, noun: str) -> str:
+    """Format a count with its noun: "1 recompile", "2 recompiles"."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def _describe_baseline_count(before: int | None, noun: str) -> str:
     if before is None:
         return ""
-    return f"; the baseline has {format_count(before, noun)}" if before else "; not in the baseline"
+    return f"; the baseline has {pluralize(before, noun)}" if before else "; not in the baseline"
 
 
 def _shorten(text: str) -> str:
