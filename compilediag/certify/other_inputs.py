@@ -268,7 +268,9 @@ def _find_problem(
     for name, left in before.numbers:
         if name in now and not _is_close(left, now[name]):
             return f"leaves {name} at {left} → {now[name]}", size
-    return None, size
+    # A copy in place of a view is written by nobody else.
+    shared = [text for text in after.memory if text not in before.memory]
+    return (f"{shared[0]}, which it was not" if shared else None), size
 
 
 def _is_close(one: float | None, other: float | None) -> bool:

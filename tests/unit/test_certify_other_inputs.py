@@ -161,6 +161,15 @@ def test_a_count_that_is_left_otherwise_is_a_difference() -> None:
     assert judge(old, endless).outcome == "fails"
 
 
+def test_a_result_in_the_memory_of_another_tensor_is_a_difference() -> None:
+    """What the caller writes into it is written there, too; a copy is no worse than a view."""
+    view = varied("size 4 → 1", memory=("what it returns is expanded",))
+    point = judge(state(SAME, SIZE), state(SAME, view))
+    assert point.outcome == "fails"
+    assert "what it returns is expanded, which it was not" in point.sentence
+    assert judge(state(SAME, view), state(SAME, SIZE)).outcome == "holds"
+
+
 def test_a_value_that_raised_before_is_not_compared() -> None:
     """A number divides by zero where a tensor gives what is not finite."""
     old, new = varied("values of step zero", None), varied("values of step zero")

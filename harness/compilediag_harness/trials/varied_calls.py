@@ -239,7 +239,7 @@ class _Varier:
         _seed(torch)
         before = torch_compiles.read_counter("stats", "unique_graphs") or 0
         pending, seen, structure, names, raised = None, None, "", "", None
-        changed: list[tuple[str, float | None]] = []
+        changed, memory = list[tuple[str, float | None]](), tuple[str, ...]()
         leaves = call.leaves if variation is AS_IT_WAS else ()
         given = [self._digester.begin(leaf) for leaf in leaves]  # before it is written to
         try:
@@ -269,8 +269,10 @@ class _Varier:
                     if result is None or path not in state
                 }
                 structure, pending = self._begin_digest((*left, written))
-                given_to = dict(zip(call.paths, held.values(), strict=True))
-                names += _describe_memory(result, given_to | state)
+                owners = {
+                    id(its): path for path, its in zip(call.paths, held.values(), strict=True)
+                }
+                memory = _describe_memory(result, (*held.values(), *state.values()), owners)
                 changed = [*_read_own_numbers(call).items() - numbers.items()]
         except KeyboardInterrupt:  # without a fork: it ends them all
             raise
@@ -285,7 +287,7 @@ class _Varier:
             return event
         digest = tuple(DigestBatch([pending]).read())
         event = replace(event, structure=f"{structure}{names}", digest=digest)
-        return replace(event, numbers=tuple(changed), lines=tuple(seen or ()))
+        return replace(event, numbers=tuple(changed), memory=memory, lines=tuple(seen or ()))
 
     @contextlib.contextmanager
     def _enter(self, call: KeptCall, variation: Variation) -> Generator[None]:
@@ -400,18 +402,21 @@ def _change_held(torch: Any, owner: Any, name: str, change: Callable[[Any], Any]
         get_attributes(owner)[name] = change(held)
 
 
-def _describe_memory(result: Any, held: dict[str, Any]) -> str:
+def _describe_memory(result: Any, held: Iterable[Any], owners: dict[int, str]) -> tuple[str, ...]:
     """Describe which tensors of a result are written where the caller writes elsewhere: into what
-    it gave, or into another element of the same tensor."""
-    by_memory = {_get_memory(its): path for path, its in held.items() if is_tensor(its)}
+    it gave (`owners`: paths by id) or the module holds, or another element of the same tensor."""
+    by_memory = {
+        _get_memory(its): owners.get(id(its), "its state") for its in held if is_tensor(its)
+    }
     texts: list[str] = []
     for path, its in _read_leaves(result).items():
         if is_tensor(its) and its.numel() > 1:
             if (of := by_memory.get(_get_memory(its))) is not None:
-                texts.append(f"; {path or 'it'} is in the memory of {of}")
+                texts.append(f"{path or 'what it returns'} is in the memory of {of}")
             dims = zip(its.shape, its.stride(), strict=True)
-            texts += [f"; {path or 'it'} is expanded"] * any(n > 1 and not s for n, s in dims)
-    return "".join(texts)
+            if any(n > 1 and not stride for n, stride in dims):
+                texts.append(f"{path or 'what it returns'} is expanded")
+    return tuple(texts)
 
 
 def _get_memory(tensor: Any) -> Any:

@@ -170,6 +170,8 @@ class CallVaried(Event):
     numbers: tuple[tuple[str, float | None], ...] = ()
     """Of the object that is called those that the call changed, as it left them; some may be
     tensors of one element. None: not finite."""
+    memory: tuple[str, ...] = ()
+    """What it returned that is written where the caller writes into something else, in words."""
     lines: tuple[WatchedLines, ...] = ()
     """Watched lines that ran in it, and had not before."""
 
