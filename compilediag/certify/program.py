@@ -272,6 +272,8 @@ def check_exercised(
     elif gone:
         where = f"the branch at {_list_lines(gone)} of the old state"
         sentence = f"never run, so not compared (--also could): {where}"
+        if not before.is_watched:  # another point is open, or an execution follows
+            sentence = f"{where} may never have run: no execution of it has looked"
     details = [f"not run: {file}:{line}" for file, line in missed]
     details += [f"not run in the old state: {file}:{line}" for file, line in gone]
     details += sorted({record.problem for record in after.timeline.lines_run if record.problem})

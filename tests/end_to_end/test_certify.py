@@ -218,7 +218,7 @@ def test_interrupted_leaves_nothing(folder: Path) -> None:
         time.sleep(0.1)
     time.sleep(1)
     os.killpg(process.pid, signal.SIGINT)
-    assert process.wait(60) == 130
+    assert process.wait(180) == 130  # on a machine that does much else
     assert {*Path(".compilediag").iterdir()} == before
 
 

@@ -247,6 +247,9 @@ def test_what_never_ran_and_is_gone_is_not_decided() -> None:
     assert point.sentence == (
         "never run, so not compared (--also could): the branch at app.py:7 of the old state"
     )
+    recorded = check_exercised(replace(state(), is_watched=False), new, change)
+    assert recorded.outcome == "undecided"
+    assert "of the old state may never have run: no execution of it has looked" in recorded.sentence
     assert check_exercised(run(6, 7), new, change).outcome == "holds"
     assert check_exercised(run(), new, change).outcome == "holds"  # nobody calls the function
     made = varied("size 4 → 1", lines=(WatchedLines(FILE, (7,)),))
