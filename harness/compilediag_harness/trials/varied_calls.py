@@ -232,8 +232,6 @@ class _Varier:
 
     def _make_call(self, varied: VariedCall) -> CallVaried:
         torch, call, variation = self._torch, varied.call, varied.variation
-        if variation.counter is not None:
-            _change_held(torch, call.owner, *variation.counter)
         for module, training in call.training:
             module.training = training if variation.training is None else variation.training
         _seed(torch)
@@ -243,6 +241,8 @@ class _Varier:
         leaves = call.leaves if variation is AS_IT_WAS else ()
         given = [self._digester.begin(leaf) for leaf in leaves]  # before it is written to
         try:
+            if variation.counter is not None:  # it may be gone by now, where nothing is put back
+                _change_held(torch, call.owner, *variation.counter)
             inputs, arguments = self._build_arguments(call, variation)
             # `held` keeps what is replaced alive: nothing new gets its id.
             held = _read_leaves(arguments)
