@@ -26,7 +26,7 @@ from compilediag.certify.values import is_rounding
 from compilediag.receipt.schema.compiles import ProofFigure
 from compilediag.rules.make_finding import format_count, shorten
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import NO_TIME_LEFT, CallVaried, Location
+from compilediag_harness.wire import BEYOND, NO_TIME_LEFT, CallVaried, Location
 
 AS_IT_WAS = "as it was"
 _SIZE = re.compile(r"size (\d+) → ")
@@ -207,7 +207,8 @@ def _compare_varied(
     if key[:3] in tally.moved:
         return
     # By another value: as a division by zero, or a check that the change left out.
-    is_value = key[3].startswith(VALUES)
+    is_beyond = key[3].startswith(BEYOND)
+    is_value = is_beyond or key[3].startswith(VALUES)
     if before.raised is not None and (after.raised is not None or is_value):
         tally.raised.append(key)
         return
@@ -224,6 +225,8 @@ def _compare_varied(
     elif problem is not None and (key[3] == AS_IT_WAS or not is_comparable):
         # The recorded calls themselves are compared by another point.
         tally.moved[key[:3]] = f"{name}: {problem}; {_explain_moved(before, after)}"
+    elif problem is not None and is_beyond:
+        tally.undecided.append(f"{name}, which no call had: {problem}")
     elif key[3] == _GRADIENTS_ON and before.raised is None and after.raised is not None:
         # As where a cache is written in place: right for a program that never wants gradients.
         tally.undecided.append(f"{name}, which it did not have: {problem}")
@@ -300,7 +303,11 @@ def _is_broadcast(
     sort, arrow, size = key[3].removesuffix(_OWN_BACKEND).partition(" → ")
     if not arrow or size != "1" or before.raised is not None or after.raised is None:
         return False
-    others = [its for other, its in tally.old.items() if other[:3] == key[:3] and sort in other[3]]
+    others = [
+        its
+        for other, its in tally.old.items()
+        if other[:3] == key[:3] and other[3].startswith(f"{sort} → ")
+    ]
     sizes = [its for its in others if its.variation.removesuffix(_OWN_BACKEND) != f"{sort} → 1"]
     return bool(sizes) and all(its.raised is not None for its in sizes)
 

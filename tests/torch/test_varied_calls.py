@@ -35,20 +35,26 @@ from compilediag_harness.trials.kept_calls import CallKeeper, KeptCall, KeptCall
 pytestmark = [pytest.mark.filterwarnings("ignore")]
 
 
-def vary(calls, boundaries=(), vary_s=60.0):
-    """What came out of the varied calls of a block, by kind of call and variation."""
+def vary(calls, boundaries=(), vary_s=60.0, *, beyond=False):
+    """What came out of the varied calls of a block, by kind of call and variation; `beyond`: of
+    those alone that are beyond what the block does, without which the others are."""
     plan = wire.RecordingPlan(seed=1, vary_s=vary_s, boundaries=tuple(boundaries))
     torch.manual_seed(1)
     with watched(trial=wire.TrialPlan(recording=plan)) as events:
         calls()
     made = events.of(wire.CallVaried)
     assert len({(one.function, one.call, one.variation) for one in made}) == len(made)
-    return {(one.call, one.variation): one for one in made}, events.of(wire.VaryingEnded), events
+    asked = {
+        (one.call, one.variation): one
+        for one in made
+        if one.variation.startswith(wire.BEYOND) == beyond
+    }
+    return asked, events.of(wire.VaryingEnded), events
 
 
-def list_differing(one, other):
+def list_differing(one, other, *, beyond=False):
     """The variations that differ between two states of a program."""
-    first, second = vary(one)[0], vary(other)[0]
+    first, second = (vary(state, beyond=beyond)[0] for state in (one, other))
     assert first.keys() == second.keys()
     return {
         label
@@ -370,6 +376,122 @@ def test_the_height_that_no_call_varied_is_varied():
         call_with(lambda x: x + grid, (torch.ones(2, 4),)),
     )
     assert differing == {(KIND, f"dimension 1 of x: 4 → {size}") for size in (5, 8)}
+
+
+def list_beyond(one, other):
+    """The variations beyond what two states of a program do that differ, without that begin."""
+    differing = list_differing(one, other, beyond=True)
+    return {label.removeprefix(wire.BEYOND) for _, label in differing}
+
+
+def test_another_rank_and_another_dtype_are_beyond_the_run():
+    def right(x, gamma):
+        return x.pow(gamma.to(x.dtype)).sum(-1)
+
+    def wrong(x, gamma):
+        return x.pow(gamma.to(x.dtype)).sum(2)
+
+    def widened(x, gamma):
+        return x.pow(gamma * torch.ones(1)).sum(-1)
+
+    calls = [(torch.rand(n, 3, 3), torch.tensor(2.0)) for n in (2, 3)]
+    old = call_with(right, *calls)
+    ranks = {"x without its first dimension", "x with a dimension more"}
+    assert list_beyond(old, call_with(wrong, *calls)) == ranks
+    made = [vary(state, beyond=True)[0] for state in (old, call_with(widened, *calls))]
+    label = "gradients; float32[3d], float32[0d]", f"{wire.BEYOND}bfloat16"
+    assert [its[label].structure.partition(",")[0] for its in made] == ["(bfloat16[3", "(float32[3"]
+
+
+def test_several_sizes_of_one_at_once_are_beyond_the_run():
+    def right(x, offset):
+        return x - offset
+
+    def wrong(x, offset):
+        return x - offset if x.numel() > x.shape[1] else x
+
+    calls = [(torch.ones(n, 2, 3, 4), torch.ones(())) for n in (2, 3)]
+    differing = list_beyond(call_with(right, *calls), call_with(wrong, *calls))
+    assert differing == {"every size 1 but dimension 1 of x"}
+
+
+def test_the_size_of_one_tensor_for_that_of_another_shows_beyond_the_run():
+    def right(query, keys):
+        return query.sum() * keys.mean(0) * len(keys)
+
+    def wrong(query, keys):
+        return query.sum() * keys.mean(0) * len(query)
+
+    calls = [(torch.ones(n, 2), torch.ones(n, 2)) for n in (3, 4)]
+    differing = list_beyond(call_with(right, *calls), call_with(wrong, *calls))
+    assert differing >= {"size 4 of query → 5", "size 4 of keys → 8"}
+    assert all(" of " in label or "dimension" in label for label in differing)
+
+
+def test_what_no_call_changes_is_another_one_in_all_modules_of_a_class():
+    class Part(torch.nn.Module):
+        def __init__(self, reads):
+            super().__init__()
+            self.dilation, self.scaled, self.reads = (1, 1), True, reads
+            self.register_buffer("ages", torch.arange(3.0))
+
+        def forward(self, x):
+            if self.reads:
+                x = x / self.dilation[0] + self.ages[0] - int(self.scaled)
+            return x if self.reads else x - 1
+
+    def call(reads):
+        return call_with(torch.nn.Sequential(Part(reads), Part(reads)), (torch.ones(2, 3),))
+
+    parts = {"Part.dilation + 1", "Part.scaled inverted", "Part.ages reversed"}
+    differing = list_beyond(call(True), call(False))
+    assert differing >= parts
+    assert not list_beyond(call(True), call(True))
+    read = vary(call(True), beyond=True)[0]
+    assert read[f"training, {KIND}", f"{wire.BEYOND}Part.reads inverted"].raised is None
+
+
+def test_sizes_past_a_table_and_past_a_small_integer_are_beyond_the_run():
+    table = torch.arange(200.0)
+
+    def right(x):
+        return x + torch.arange(len(x)).float()[:, None]
+
+    def bounded(x):
+        return x + table[: len(x), None]
+
+    def small(x):
+        return x + torch.arange(len(x)).to(torch.int8).float()[:, None]
+
+    old = call_with(right, *SIZES)
+    assert list_beyond(old, call_with(bounded, *SIZES)) == {"size 6 → 257", "size 6 → 2049"}
+    assert list_beyond(old, call_with(small, *SIZES)) == {"size 6 → 257", "size 6 → 2049"}
+
+
+@pytest.mark.parametrize("problem", ["time", "memory", "crash"])
+def test_a_call_beyond_the_run_that_cannot_end_is_left_out(problem, monkeypatch):
+    monkeypatch.setattr(varied_calls, "APART_S", 1.0)
+    problems = {
+        "time": lambda: time.sleep(60),
+        "memory": lambda: torch.empty(1 << 34),
+        "crash": os.abort,
+    }
+
+    @torch.compiler.disable
+    def check(x):
+        if len(x) > 256:
+            problems[problem]()
+
+    def add(x):
+        check(x)
+        return x + 1
+
+    made, ended, _ = vary(call_with(add, *SIZES), beyond=True)
+    labels = [label.removeprefix(wire.BEYOND) for _, label in made]
+    assert "bfloat16" in labels
+    assert "size 6 → 257" not in labels
+    assert ended[0].left_out == ()
+    assert (KIND, "size 6 → 1") in vary(call_with(add, *SIZES))[0]
 
 
 def test_watched_lines_that_only_calls_with_other_inputs_run(tmp_path):
@@ -813,7 +935,7 @@ def test_a_program_that_compiles_for_long_has_more_time(monkeypatch):
     made, ended, _ = vary(call_with(wait, (torch.ones(5, 2),)), vary_s=0.1)
     assert (KIND, "size 5 → 1") in made
     assert (KIND, "size 5 → 1, own backend") not in made
-    assert "2 of 17 calls, for which no time was left in 20 s" in ended[0].left_out[-1]
+    assert "2 of 22 calls, for which no time was left in 20 s" in ended[0].left_out[-1]
 
 
 def test_without_a_fork_the_process_itself_makes_the_calls(monkeypatch, capfd):

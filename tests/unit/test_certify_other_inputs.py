@@ -12,7 +12,7 @@ from compilediag.certify.other_inputs import (
     find_boundary,
 )
 from compilediag.certify.points import ExecutedState, JudgedPoint
-from compilediag_harness.wire import NO_TIME_LEFT, CallersSeen, Location, VaryingEnded
+from compilediag_harness.wire import BEYOND, NO_TIME_LEFT, CallersSeen, Location, VaryingEnded
 from tests.support.certified_states import FILE, calls, digest, state, varied
 from tests.support.timelines import WHERE
 
@@ -133,6 +133,25 @@ def test_a_size_that_was_broadcast_is_none_of_the_program() -> None:
     assert (point.outcome, point.figures[0].before) == ("holds", 1.0)
     general = state(SAME, SIZE, varied("size 4 → 5"), varied("gradients off"))
     assert judge(general, new).outcome == "fails"
+
+
+def test_a_size_beyond_the_run_says_nothing_of_one_that_was_broadcast() -> None:
+    alone = f"{BEYOND}size 4 of x → 5"
+    old = state(SAME, SIZE, varied("size 4 → 5", None), varied(alone))
+    new = state(SAME, varied("size 4 → 1", None), varied("size 4 → 5", None), varied(alone))
+    assert judge(old, new).outcome == "holds"
+
+
+def test_a_difference_beyond_the_run_is_not_decided() -> None:
+    """The program may never have that; what raised before was not supported."""
+    name = f"{BEYOND}bfloat16"
+    old = state(SAME, SIZE, varied(name))
+    for after in (varied(name, 2.0), varied(name, None), varied(name, structure="(float64[4])")):
+        point = judge(old, state(SAME, SIZE, after))
+        assert point.outcome == "undecided"
+        assert "forward (training), beyond the run: bfloat16, which no call had: " in point.sentence
+    assert judge(state(SAME, SIZE, varied(name, None)), old).outcome == "holds"
+    assert judge(state(SAME, SIZE), old).outcome == "holds"
 
 
 def test_other_values_that_differ_by_little_are_not_decided_where_the_rest_is_exact() -> None:

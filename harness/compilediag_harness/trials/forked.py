@@ -73,10 +73,10 @@ def has_accelerator(torch: Any) -> bool:
 
 
 def run_in_fork(
-    work: Callable[[Send], None], file: str, limit_s: float
+    work: Callable[[Send], None], file: str, limit_s: float, *, grace_s: float | None = None
 ) -> tuple[list[Any], str | None]:
     """Run `work(send)` in a fork. Returns what it sent, by way of a file, and why it ended before
-    it had sent everything.
+    it had sent everything; it is killed `grace_s` after its limit, else `GRACE_S`.
 
     Raises:
         RuntimeError: the interpreter forks no more.
@@ -90,7 +90,9 @@ def run_in_fork(
             child = os.fork()
         if child == 0:
             _run_child(work, lambda message: stream.write(pickle.dumps(message)), limit_s)
-        problem = _wait(child, time.monotonic() + limit_s + GRACE_S)
+        problem = _wait(
+            child, time.monotonic() + limit_s + (GRACE_S if grace_s is None else grace_s)
+        )
     messages: list[Any] = []
     with open(file, "rb") as stream, contextlib.suppress(Exception):  # killed while it wrote
         while True:
@@ -169,6 +171,17 @@ def _limit_child(limit_s: float) -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         with open("/proc/self/oom_score_adj", "w") as stream:
             stream.write("1000")
+
+
+def limit_memory(more: int) -> None:
+    """Limit the address space of this process to so many bytes more than it has."""
+    with contextlib.suppress(Exception):
+        import resource
+
+        with open("/proc/self/statm") as stream:
+            pages = int(stream.read().split()[0])
+        limit = pages * resource.getpagesize() + more
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
 def _discard_output() -> None:

@@ -1,5 +1,5 @@
 """Variations of a kept call: other sizes, the other grad mode and that of modules, other values of
-numbers and tensors, None."""
+numbers and tensors, None; and what is beyond anything that the program does."""
 
 from __future__ import annotations
 
@@ -9,10 +9,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from compilediag_harness.base.object_graph import get_class
+from compilediag_harness.base.object_graph import get_attributes, get_class
 from compilediag_harness.torch_internals import torch_replay
-from compilediag_harness.trials.kept_calls import PLAIN, KeptCall, KeptCallable, is_tensor
-from compilediag_harness.wire import EAGER, IN_DOUBLE, OWN_BACKEND, clip
+from compilediag_harness.trials.kept_calls import (
+    PLAIN,
+    KeptCall,
+    KeptCallable,
+    is_tensor,
+    read_small,
+)
+from compilediag_harness.wire import BEYOND, EAGER, IN_DOUBLE, OWN_BACKEND, clip
 
 MAX_OTHERS = 4
 """Other values that were seen, of one number."""
@@ -25,6 +31,15 @@ MAX_VALUES = 16
 
 MAX_BYTES = 256 << 20
 """No argument is made larger."""
+
+MAX_CONSTANTS = 24
+"""Attributes, by class and name, that no call changes and that are given another value."""
+
+MAX_ALONE = 4
+"""Tensors of one call that are given another size than the others."""
+
+LARGE = (257, 2049)
+"""Sizes past the tables and small integers of a program that was run with small ones."""
 
 
 _Change = Callable[[Any], Any]
@@ -43,8 +58,8 @@ class Variation:
     """Other sizes of leaves, by position and dimension."""
     changed: tuple[int, _Change] | None = None
     """Position of a tensor, and what makes another one of it."""
-    counter: tuple[str, _Change] | None = None
-    """Name of what the object that is called holds, and what makes another one of it."""
+    held: tuple[tuple[Any, ...], str, _Change] | None = None
+    """Objects, the name of what each of them holds, and what makes another one of it."""
     gradients: bool | None = None
     """The grad mode; None: as it was."""
     training: bool | None = None
@@ -55,15 +70,17 @@ class Variation:
     """Compiled by the program's backend."""
     is_eager: bool = False
     """Nothing is compiled."""
-    in_double: bool = False
-    """Floating arguments, parameters and buffers are of float64."""
+    is_beyond: bool = False
+    """No call may ever have that: it may crash, or need more memory or time than there is."""
+    dtype: str | None = None
+    """That of floating arguments, parameters and buffers; None: as they were."""
 
 
 AS_IT_WAS = Variation("as it was")
 
 REPEATS = (
     *[Variation(EAGER, is_eager=True)] * 2,
-    Variation(IN_DOUBLE, is_eager=True, in_double=True),
+    Variation(IN_DOUBLE, is_eager=True, dtype="float64"),
     Variation(OWN_BACKEND, own_backend=True),
 )
 """Of a plan that wants them alone."""
@@ -98,7 +115,7 @@ def list_variations(kept: KeptCallable, call: KeptCall) -> list[Variation]:
         *(_vary_sizes(call, group, (group.size + 1, 2 * group.size)) for group in fixed),
         *(_vary_seen(kept, call, index) for index in range(len(call.leaves))),
         *(_vary_values(call, index) for index in _list_values(call) if index != first),
-        *(_vary_counter(name, call.held[name]) for name in call.list_counters()),
+        *(_vary_counter(call, name) for name in call.list_counters()),
     ]
     own = [
         replace(variation, label=f"{variation.label}, own backend", own_backend=True)
@@ -106,7 +123,11 @@ def list_variations(kept: KeptCallable, call: KeptCall) -> list[Variation]:
         for variation in _vary_sizes(call, group, (group.size + 1, 1))
     ]
     begin = () if first is None else _vary_values(call, first)
-    return [AS_IT_WAS, *begin, *_take_in_turn(sizes), *_take_in_turn(others), *own]
+    beyond = (
+        replace(its, label=f"{BEYOND}{its.label}", is_eager=True, is_beyond=True)
+        for its in _go_beyond(call, groups)
+    )
+    return [AS_IT_WAS, *begin, *beyond, *_take_in_turn(sizes), *_take_in_turn(others), *own]
 
 
 def _list_sizes(size: int) -> list[int]:
@@ -189,12 +210,14 @@ def _vary_values(call: KeptCall, index: int) -> Iterator[Variation]:
             yield Variation(label, {index: change(leaf)})
 
 
-def _vary_counter(name: str, held: Any) -> Iterator[Variation]:
+def _vary_counter(call: KeptCall, name: str) -> Iterator[Variation]:
     """Vary a number or tensor that the program changes between calls: a later step, another
     schedule. A tensor of another shape is not the same in the other state: a cache that grew."""
+    held = call.held[name]
     of_shape = f" {[*held.shape]}" if is_tensor(held) and held.numel() != 1 else ""
     for change, make in _list_changes(held, counts=True):
-        yield Variation(f"values of .{name}{of_shape} {change}", counter=(name, make))
+        label = f"values of .{name}{of_shape} {change}"
+        yield Variation(label, held=((call.owner,), name, make))
 
 
 def _list_changes(leaf: Any, *, counts: bool = False) -> Iterator[tuple[str, _Change]]:
@@ -267,7 +290,84 @@ def _vary_sizes(call: KeptCall, group: _Group, sizes: Iterable[int]) -> Iterator
     largest = max(call.leaves[index].nbytes for index, _ in group.dims)
     for new in sizes:
         if new != group.size and largest // group.size * new <= MAX_BYTES:
-            by_leaf: dict[int, dict[int, int]] = {}
-            for index, dim in group.dims:
-                by_leaf.setdefault(index, {})[dim] = new
-            yield Variation(f"{group.label} → {new}", sizes=by_leaf)
+            yield _resize(f"{group.label} → {new}", group.dims, new)
+
+
+def _resize(label: str, dims: Iterable[tuple[int, int]], new: int) -> Variation:
+    by_leaf: dict[int, dict[int, int]] = {}
+    for index, dim in dims:
+        by_leaf.setdefault(index, {})[dim] = new
+    return Variation(label, sizes=by_leaf)
+
+
+# --- beyond anything that the program does --------------------------------------------------------
+
+
+def _go_beyond(call: KeptCall, groups: list[_Group]) -> Iterator[Variation]:
+    """Go beyond what any call of the program had, which it may not support: another rank or dtype,
+    several sizes of 1, a size of one tensor that is no more that of another, other constants, and
+    sizes that are far larger."""
+    first = next((index for index, its in _list_tensors(call) if its.ndim), None)
+    if first is not None:
+        path, ndim = call.paths[first], call.leaves[first].ndim
+        ranks: dict[str, _Change] = {
+            "without its first dimension": lambda its: its[0].clone(),
+            "with a dimension more": lambda its: its[None].clone(),
+        }
+        for how, change in ranks.items():
+            yield Variation(f"{path} {how}", changed=(first, change))
+        for feature in dict.fromkeys((1, ndim - 1)) if ndim > 2 else ():
+            others = [its.dims for its in groups if (first, feature) not in its.dims]
+            dims = itertools.chain.from_iterable(others)
+            yield _resize(f"every size 1 but dimension {feature} of {path}", dims, 1)
+    if any(its.is_floating_point() for _, its in _list_tensors(call)):
+        yield Variation("bfloat16", dtype="bfloat16")
+    varied = [group for group in groups if not group.is_fixed]
+    for group in varied:
+        yield from _vary_alone(call, group)
+    yield from _vary_constants(call)
+    for group in varied:
+        yield from _vary_sizes(call, group, [its for its in LARGE if its > group.size])
+
+
+def _vary_alone(call: KeptCall, group: _Group) -> Iterator[Variation]:
+    """Vary the size of each tensor but for the others that share it, and of all but the first."""
+    having = list(dict.fromkeys(at for at, _ in group.dims))
+    alone = {call.paths[at]: [at] for at in having[:MAX_ALONE] if len(having) > 1}
+    if len(having) > 2:
+        alone[f"all but {call.paths[having[0]]}"] = having[1:]
+    for who, members in alone.items():
+        dims = [its for its in group.dims if its[0] in members]
+        for new in (group.size + 1, 2 * group.size, 1):
+            yield _resize(f"{group.label} of {who} → {new}", dims, new)
+
+
+def _vary_constants(call: KeptCall) -> Iterator[Variation]:
+    """Vary what no call changes of the objects that are called: numbers, flags and small tensors,
+    in all instances of a class."""
+    parts = {id(part): part for module in call.modules for part in module.modules()}
+    parts.setdefault(id(call.owner), call.owner)
+    constants: dict[tuple[str, str], tuple[list[Any], Any]] = {}
+    changed = call.list_counters()
+    for part in parts.values():
+        kind = get_class(part)
+        if kind.__module__.partition(".")[0] == "torch":
+            continue
+        own = get_attributes(part).items()
+        tuples = {name: its for name, its in own if get_class(its) is tuple}
+        for name, its in (read_small(part) | tuples).items():
+            if part is not call.owner or name not in changed:
+                constants.setdefault((kind.__name__, name), ([], its))[0].append(part)
+    for (kind, name), (owners, value) in itertools.islice(constants.items(), MAX_CONSTANTS):
+        for how, change in itertools.islice(_list_constant_changes(value), 1):
+            yield Variation(f"{kind}.{name} {how}", held=(tuple(owners), name, change))
+
+
+def _list_constant_changes(value: Any) -> Iterator[tuple[str, _Change]]:
+    """List what makes another constant: the next one; of a tuple each of its numbers."""
+    if get_class(value) is tuple:
+        if value and all(get_class(its) in (int, float) for its in value):
+            yield "+ 1", lambda its: tuple(one + 1 for one in its)
+        return
+    wanted = ("reversed", "inverted", "+ 1", "+ 0.1")
+    yield from (its for its in _list_changes(value) if its[0] in wanted)

@@ -60,6 +60,15 @@ what the plan allows they always may."""
 Watch = Callable[[], contextlib.AbstractContextManager[list[WatchedLines] | None]]
 """Watches a block, at whose end the watched lines that ran in it are in the list."""
 
+APART_S, APART_BYTES = 3.0, 2 << 30
+"""What a call beyond the run may take, and allocate."""
+
+APART_SHARE = 0.3
+"""Of the time for all calls, for those beyond the run."""
+
+_NO_MEMORY = "can't allocate memory"
+"""In what torch raises then (c10/core/impl/alloc_cpu.cpp)."""
+
 _BEGUN = "begun"
 """What a call raised that has not ended."""
 
@@ -139,6 +148,7 @@ def _run(
     try:
         with contextlib.suppress(OSError, RuntimeError):
             if forked.can_fork(torch, f"{folder}/tried"):
+                varier.folder = folder
                 return forked.run_in_fork(make_calls, f"{folder}/messages", limit_s)
         with forked.hide_output():
             make_calls(messages.append)
@@ -161,6 +171,16 @@ def _note_end(messages: list[Any], problem: str | None) -> list[Any]:
     return noted
 
 
+class _CallLeft(NamedTuple):
+    """What a call left, as in `CallVaried`."""
+
+    structure: str
+    pending: PendingDigest
+    numbers: tuple[tuple[str, float | None], ...]
+    memory: tuple[str, ...]
+    lines: tuple[WatchedLines, ...]
+
+
 class _Varier:
     """Makes kept calls again, for so many seconds."""
 
@@ -176,6 +196,9 @@ class _Varier:
         self._torch, self._keeper, self._t, self._watch = torch, keeper, t, watch
         self._limit_s, self._compile_s = limit_s, compile_s
         self._digester = CallDigester(torch)
+        self.folder: str | None = None
+        """Of a process that may be forked."""
+        self._apart_s, self._too_much = limit_s * APART_SHARE, set[str]()
 
     def run(self, send: Send) -> None:
         """Make the calls; send each before it, what came out after it, and what is left out."""
@@ -198,10 +221,13 @@ class _Varier:
                     break
                 if varied.kind in failed:
                     continue
-                send(self._make_event(varied, raised=_BEGUN))
                 state.put_back()
                 if varied.call.found is not None:
                     varied.call.found.put_back()
+                if varied.variation.is_beyond:
+                    self._make_apart(varied, send)
+                    continue
+                send(self._make_event(varied, raised=_BEGUN))
                 event = self._make_call(varied)
                 send(event)
                 if event.raised is not None and varied.variation is AS_IT_WAS:
@@ -230,50 +256,35 @@ class _Varier:
         calls = [its for row in rows for its in row if its is not None]
         return sorted(calls, key=lambda its: its.variation.own_backend)
 
+    def _make_apart(self, varied: VariedCall, send: Send) -> None:
+        """Make a call in a fork of its own, and send what came out; nothing where it crashes. One
+        that needs more memory or time than it gets is the last of its kind."""
+        if self.folder is None or self._apart_s <= 0.0 or varied.kind in self._too_much:
+            return
+
+        def make(send: Send) -> None:
+            forked.limit_memory(APART_BYTES)
+            send(self._make_call(varied))
+
+        began = time.monotonic()
+        made, problem = forked.run_in_fork(make, f"{self.folder}/apart", APART_S, grace_s=0.0)
+        self._apart_s -= time.monotonic() - began
+        if problem in forked.ENDED_FROM_OUTSIDE or (made and _NO_MEMORY in (made[0].raised or "")):
+            self._too_much.add(varied.kind)
+        elif problem is None:
+            send(*made)
+
     def _make_call(self, varied: VariedCall) -> CallVaried:
         torch, call, variation = self._torch, varied.call, varied.variation
         for module, training in call.training:
             module.training = training if variation.training is None else variation.training
         _seed(torch)
         before = torch_compiles.read_counter("stats", "unique_graphs") or 0
-        pending, seen, structure, names, raised = None, None, "", "", None
-        changed, memory = list[tuple[str, float | None]](), tuple[str, ...]()
+        left, raised = None, None
         leaves = call.leaves if variation is AS_IT_WAS else ()
         given = [self._digester.begin(leaf) for leaf in leaves]  # before it is written to
         try:
-            if variation.counter is not None:  # it may be gone by now, where nothing is put back
-                _change_held(torch, call.owner, *variation.counter)
-            inputs, arguments = self._build_arguments(call, variation)
-            # `held` keeps what is replaced alive: nothing new gets its id.
-            held = _read_leaves(arguments)
-            state = _read_own_tensors(call.owner) | _read_state(call.modules)
-            numbers = _read_own_numbers(call)
-            signed = {path: _sign_leaf(leaf) for path, leaf in (held | state).items()}
-            with self._enter(call, variation):
-                with self._watch() as seen:
-                    result = call.function(*arguments[0], **arguments[1])
-                if not self._keeper.repeats:
-                    names, gradients = self._compute_gradients(call, result, inputs)
-                    left: Any = result, gradients
-                else:
-                    held_in = (*call.leaves, *state.values())
-                    names = ROUNDS if any(map(_is_floating, held_in)) else ""
-                    names += f"; draws {RandomStates.read(torch).digests}"
-                    left = result, [its for module in call.modules for its in module.buffers()]
-                now = _read_leaves(arguments) | state
-                written = {
-                    path: now.get(path)
-                    for path in (signed | now)
-                    if path not in now or signed.get(path) != _sign_leaf(now[path])
-                    # What is returned tells enough of what may be held otherwise by now.
-                    if result is None or path not in state
-                }
-                structure, pending = self._begin_digest((*left, written))
-                owners = {
-                    id(its): path for path, its in zip(call.paths, held.values(), strict=True)
-                }
-                memory = _describe_memory(result, (*held.values(), *state.values()), owners)
-                changed = [*_read_own_numbers(call).items() - numbers.items()]
+            left = self._read_left(call, variation)
         except KeyboardInterrupt:  # without a fork: it ends them all
             raise
         except BaseException as error:  # of the program; `SystemExit` too
@@ -283,11 +294,47 @@ class _Varier:
         texts = (f"{path}: {its.structure}" for path, its in zip(call.paths, given, strict=False))
         event = self._make_event(varied, raised=raised, compiles=compiles)
         event = replace(event, given=tuple(texts), given_digests=tuple(DigestBatch(given).read()))
-        if pending is None:
+        if left is None:
             return event
-        digest = tuple(DigestBatch([pending]).read())
-        event = replace(event, structure=f"{structure}{names}", digest=digest)
-        return replace(event, numbers=tuple(changed), memory=memory, lines=tuple(seen or ()))
+        digest = tuple(DigestBatch([left.pending]).read())
+        event = replace(event, structure=left.structure, digest=digest)
+        return replace(event, numbers=left.numbers, memory=left.memory, lines=left.lines)
+
+    def _read_left(self, call: KeptCall, variation: Variation) -> _CallLeft:
+        """Make a call, and read what it left: results, gradients, and what it wrote to."""
+        torch = self._torch
+        if variation.held is not None:  # it may be gone by now, where nothing is put back
+            _change_held(torch, *variation.held)
+        inputs, arguments = self._build_arguments(call, variation)
+        # `held` keeps what is replaced alive: nothing new gets its id.
+        held = _read_leaves(arguments)
+        state = _read_own_tensors(call.owner) | _read_state(call.modules)
+        numbers = _read_own_numbers(call)
+        signed = {path: _sign_leaf(leaf) for path, leaf in (held | state).items()}
+        with self._enter(call, variation):
+            with self._watch() as seen:
+                result = call.function(*arguments[0], **arguments[1])
+            if not self._keeper.repeats:
+                names, gradients = self._compute_gradients(call, result, inputs)
+                left: Any = result, gradients
+            else:
+                held_in = (*call.leaves, *state.values())
+                names = ROUNDS if any(map(_is_floating, held_in)) else ""
+                names += f"; draws {RandomStates.read(torch).digests}"
+                left = result, [its for module in call.modules for its in module.buffers()]
+            now = _read_leaves(arguments) | state
+            written = {
+                path: now.get(path)
+                for path in (signed | now)
+                if path not in now or signed.get(path) != _sign_leaf(now[path])
+                # What is returned tells enough of what may be held otherwise by now.
+                if result is None or path not in state
+            }
+            structure, pending = self._begin_digest((*left, written))
+            owners = {id(its): path for path, its in zip(call.paths, held.values(), strict=True)}
+            memory = _describe_memory(result, (*held.values(), *state.values()), owners)
+            changed = tuple(_read_own_numbers(call).items() - numbers.items())
+            return _CallLeft(f"{structure}{names}", pending, changed, memory, tuple(seen or ()))
 
     @contextlib.contextmanager
     def _enter(self, call: KeptCall, variation: Variation) -> Generator[None]:
@@ -300,8 +347,8 @@ class _Varier:
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
             elif not variation.own_backend:
                 stack.enter_context(torch_replay.force_backend(torch, "eager"))
-            if variation.in_double:
-                stack.enter_context(_hold_in_double(call.modules))
+            if variation.dtype is not None:
+                stack.enter_context(_hold_in(getattr(torch, variation.dtype), call.modules))
             stack.enter_context(torch_replay.enter_modes(torch, modes))
             yield
 
@@ -328,8 +375,9 @@ class _Varier:
         leaves, inputs = list[Any](), list[Any]()
         for index, kept in enumerate(call.leaves):
             value = variation.values.get(index, kept)
-            if variation.in_double and _is_floating(value):
-                value = value.detach().double().requires_grad_(value.requires_grad)
+            if variation.dtype is not None and _is_floating(value):
+                dtype = getattr(self._torch, variation.dtype)
+                value = value.detach().to(dtype).requires_grad_(value.requires_grad)
             if index in variation.sizes:
                 value = repeat_rows(self._torch, kept.detach(), variation.sizes[index])
                 value = value.requires_grad_(kept.requires_grad)
@@ -392,14 +440,18 @@ def _read_own_numbers(call: KeptCall) -> dict[str, float | None]:
     return {name: its if math.isfinite(its) else None for name, its in numbers.items()}
 
 
-def _change_held(torch: Any, owner: Any, name: str, change: Callable[[Any], Any]) -> None:
-    """Change a number or tensor that an object holds itself, the latter in its memory."""
-    held = read_small(owner)[name]
-    if is_tensor(held):
-        with torch.no_grad():
-            held.copy_(change(held))
-    else:
-        get_attributes(owner)[name] = change(held)
+def _change_held(
+    torch: Any, owners: Iterable[Any], name: str, change: Callable[[Any], Any]
+) -> None:
+    """Change a number or tensor that objects hold themselves, the latter in its memory."""
+    for owner in owners:
+        own = get_attributes(owner)
+        held = own[name] if name in own else read_small(owner)[name]
+        if is_tensor(held):
+            with torch.no_grad():
+                held.copy_(change(held))
+        else:
+            own[name] = change(held)
 
 
 def _describe_memory(result: Any, held: Iterable[Any], owners: dict[int, str]) -> tuple[str, ...]:
@@ -431,12 +483,12 @@ def _is_floating(leaf: Any) -> bool:
 
 
 @contextlib.contextmanager
-def _hold_in_double(modules: Iterable[Any]) -> Generator[None]:
-    """Hold the floating parameters and buffers of modules in float64 for a block."""
+def _hold_in(dtype: Any, modules: Iterable[Any]) -> Generator[None]:
+    """Hold the floating parameters and buffers of modules in a dtype for a block."""
     held = [(its, its.data) for its in _read_state(modules).values() if _is_floating(its)]
     try:
         for tensor, data in held:
-            tensor.data = data.double()
+            tensor.data = data.to(dtype)
         yield
     finally:
         for tensor, data in held:

@@ -183,6 +183,9 @@ results are read in float64, and none has gradients."""
 ROUNDS = "; rounds"
 """In the structure of a call that was made again as it was: floating tensors went into it."""
 
+BEYOND = "beyond the run: "
+"""Begin of a variation that no call of the program may ever have."""
+
 NO_TIME_LEFT = "for which no time was left"
 """In a sentence of what was left out: it begins with the number of calls."""
 
