@@ -129,6 +129,8 @@ def check_other_inputs(
         outcome, sentence = "fails", min(tally.different)
     elif open_ones:
         outcome, sentence = "undecided", open_ones[0]
+        if all(f", {BEYOND}" in text for text in open_ones):
+            sentence += "; if the program never does that, the rest is proved"
     elif any(end.interrupted for end in ends):
         outcome, sentence = "undecided", f"{sentence}, the others were left out by Ctrl-C"
     elif not covered and tally.equal and all(call.call.endswith("; ") for call in every):
@@ -226,7 +228,7 @@ def _compare_varied(
         # The recorded calls themselves are compared by another point.
         tally.moved[key[:3]] = f"{name}: {problem}; {_explain_moved(before, after)}"
     elif problem is not None and is_beyond:
-        tally.undecided.append(f"{name}, which no call had: {problem}")
+        tally.undecided.append(f"{name}: {problem}")
     elif key[3] == _GRADIENTS_ON and before.raised is None and after.raised is not None:
         # As where a cache is written in place: right for a program that never wants gradients.
         tally.undecided.append(f"{name}, which it did not have: {problem}")
