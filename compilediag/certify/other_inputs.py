@@ -36,6 +36,8 @@ _GRADIENTS_ON = "gradients on"
 VALUES = "values of "
 """Begin of a variation of what an argument holds."""
 
+_NEVER = "which no call had"
+
 _SAME_ARGUMENTS = "make the boundary a function with the same arguments"
 
 _OWN_BACKEND = ", own backend"
@@ -129,7 +131,7 @@ def check_other_inputs(
         outcome, sentence = "fails", min(tally.different)
     elif open_ones:
         outcome, sentence = "undecided", open_ones[0]
-        if all(f", {BEYOND}" in text for text in open_ones):
+        if all(f", {_NEVER}: " in text for text in open_ones):
             sentence += "; if the program never does that, the rest is proved"
     elif any(end.interrupted for end in ends):
         outcome, sentence = "undecided", f"{sentence}, the others were left out by Ctrl-C"
@@ -227,8 +229,8 @@ def _compare_varied(
     elif problem is not None and (key[3] == AS_IT_WAS or not is_comparable):
         # The recorded calls themselves are compared by another point.
         tally.moved[key[:3]] = f"{name}: {problem}; {_explain_moved(before, after)}"
-    elif problem is not None and is_beyond:
-        tally.undecided.append(f"{name}: {problem}")
+    elif problem is not None and (is_beyond or (before.is_new_size and after.raised is not None)):
+        tally.undecided.append(f"{name}, {_NEVER}: {problem}")
     elif key[3] == _GRADIENTS_ON and before.raised is None and after.raised is not None:
         # As where a cache is written in place: right for a program that never wants gradients.
         tally.undecided.append(f"{name}, which it did not have: {problem}")

@@ -149,10 +149,22 @@ def test_a_difference_beyond_the_run_is_not_decided() -> None:
     for after in (varied(name, 2.0), varied(name, None), varied(name, structure="(float64[4])")):
         point = judge(old, state(SAME, SIZE, after))
         assert point.outcome == "undecided"
-        assert "forward (training), beyond the run: bfloat16: " in point.sentence
+        assert "forward (training), beyond the run: bfloat16, which no call had: " in point.sentence
         assert point.sentence.endswith("if the program never does that, the rest is proved")
     assert judge(state(SAME, SIZE, varied(name, None)), old).outcome == "holds"
     assert judge(state(SAME, SIZE), old).outcome == "holds"
+
+
+def test_what_raises_for_a_size_that_no_call_varied_is_not_decided() -> None:
+    """A cache for a batch of one, as all of its calls had."""
+    old, raises, other = (
+        state(SAME, varied("size 1 → 16", value, is_new_size=True)) for value in (1.0, None, 2.0)
+    )
+    point = judge(old, raises)
+    assert point.outcome == "undecided"
+    assert "size 1 → 16, which no call had: raises only after: " in point.sentence
+    assert judge(old, other).outcome == "fails"
+    assert judge(raises, old).outcome == "fails"
 
 
 def test_other_values_that_differ_by_little_are_not_decided_where_the_rest_is_exact() -> None:

@@ -56,6 +56,8 @@ class Variation:
     """Other values of leaves of the arguments, by position."""
     sizes: Mapping[int, Mapping[int, int]] = field(default_factory=dict[int, Mapping[int, int]])
     """Other sizes of leaves, by position and dimension."""
+    is_new_size: bool = False
+    """No call of the program varied those sizes."""
     changed: tuple[int, _Change] | None = None
     """Position of a tensor, and what makes another one of it."""
     held: tuple[tuple[Any, ...], str, _Change] | None = None
@@ -97,7 +99,9 @@ class _Group:
     size: int
     dims: _Dimensions
     is_fixed: bool = False
-    """No call varied it: the program may need the size that it is."""
+    """A height, or features: the program may need the size that it is."""
+    has_varied: bool = True
+    """Some calls had other sizes."""
 
 
 def list_variations(kept: KeptCallable, call: KeptCall) -> list[Variation]:
@@ -282,7 +286,7 @@ def _group_dimensions(kept: KeptCallable, call: KeptCall) -> list[_Group]:
             is_fixed = (at, dim) in others
             is_first = not dim and not is_fixed
             name = f"size {size}" if is_first else f"dimension {dim} of {call.paths[at]}: {size}"
-            groups.append(_Group(name, size, members, is_fixed))
+            groups.append(_Group(name, size, members, is_fixed, around is not None))
     return groups
 
 
@@ -290,7 +294,8 @@ def _vary_sizes(call: KeptCall, group: _Group, sizes: Iterable[int]) -> Iterator
     largest = max(call.leaves[index].nbytes for index, _ in group.dims)
     for new in sizes:
         if new != group.size and largest // group.size * new <= MAX_BYTES:
-            yield _resize(f"{group.label} → {new}", group.dims, new)
+            variation = _resize(f"{group.label} → {new}", group.dims, new)
+            yield replace(variation, is_new_size=not group.has_varied)
 
 
 def _resize(label: str, dims: Iterable[tuple[int, int]], new: int) -> Variation:
@@ -323,9 +328,9 @@ def _go_beyond(call: KeptCall, groups: list[_Group]) -> Iterator[Variation]:
     if any(its.is_floating_point() for _, its in _list_tensors(call)):
         yield Variation("bfloat16", dtype="bfloat16")
     varied = [group for group in groups if not group.is_fixed]
+    yield from _vary_constants(call)
     for group in varied:
         yield from _vary_alone(call, group)
-    yield from _vary_constants(call)
     for group in varied:
         yield from _vary_sizes(call, group, [its for its in LARGE if its > group.size])
 

@@ -63,7 +63,7 @@ Watch = Callable[[], contextlib.AbstractContextManager[list[WatchedLines] | None
 APART_S, APART_BYTES = 3.0, 2 << 30
 """What a call beyond the run may take, and allocate."""
 
-APART_SHARE = 0.3
+APART_SHARE = 0.5
 """Of the time for all calls, for those beyond the run."""
 
 _NO_MEMORY = "can't allocate memory"
@@ -199,6 +199,7 @@ class _Varier:
         self.folder: str | None = None
         """Of a process that may be forked."""
         self._apart_s, self._too_much = limit_s * APART_SHARE, set[str]()
+        self._not_made = 0
 
     def run(self, send: Send) -> None:
         """Make the calls; send each before it, what came out after it, and what is left out."""
@@ -234,6 +235,10 @@ class _Varier:
                     failed.add(varied.kind)
                     send(f"{varied.kind}: it was not varied, since it fails as it was")
 
+        if self._not_made:
+            why = "which need a fork" if self.folder is None else NO_TIME_LEFT
+            send(f"{self._not_made} of {len(calls)} calls, beyond the run, {why}")
+
     def _list_calls(self, send: Send) -> list[VariedCall]:
         """List the calls in their order: of all kinds those that come first in each."""
         lists: list[list[VariedCall]] = []
@@ -259,6 +264,8 @@ class _Varier:
     def _make_apart(self, varied: VariedCall, send: Send) -> None:
         """Make a call in a fork of its own, and send what came out; nothing where it crashes. One
         that needs more memory or time than it gets is the last of its kind."""
+        if self.folder is None or self._apart_s <= 0.0:
+            self._not_made += 1
         if self.folder is None or self._apart_s <= 0.0 or varied.kind in self._too_much:
             return
 
@@ -368,7 +375,8 @@ class _Varier:
         """Make the event of a call of which nothing is known but what it raised."""
         kept, call, variation = varied
         kind = call.label, call.number, variation.label
-        return CallVaried(self._t, kept.place, *kind, "", (), raised, compiles, step=call.step)
+        event = CallVaried(self._t, kept.place, *kind, "", (), raised, compiles, step=call.step)
+        return replace(event, is_new_size=variation.is_new_size)
 
     def _build_arguments(self, call: KeptCall, variation: Variation) -> tuple[list[Any], Any]:
         """Build the arguments of a call, and list those that want a gradient."""

@@ -174,6 +174,8 @@ class CallVaried(Event):
     """What it returned that is written where the caller writes into something else, in words."""
     lines: tuple[WatchedLines, ...] = ()
     """Watched lines that ran in it, and had not before."""
+    is_new_size: bool = False
+    """It has another size where all calls of the program had one."""
 
 
 EAGER, IN_DOUBLE, OWN_BACKEND = "eager", "eager, in float64", "own backend"
