@@ -26,7 +26,7 @@ from compilediag.certify.values import is_rounding
 from compilediag.receipt.schema.compiles import ProofFigure
 from compilediag.rules.make_finding import format_count, shorten
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import BEYOND, NO_TIME_LEFT, CallVaried, Location
+from compilediag_harness.wire import BEYOND, FAR, NO_TIME_LEFT, CallVaried, Location
 
 AS_IT_WAS = "as it was"
 _SIZE = re.compile(r"size (\d+) → ")
@@ -69,6 +69,8 @@ class VariedComparison:
     undecided: list[str] = field(default_factory=list[str])
     #: An argument that the new state gives a call, and the old one does not.
     extra: dict[_MadeCall, str] = field(default_factory=dict[_MadeCall, str])
+    #: Sizes far beyond those of the run that the new state does not take.
+    limits: list[str] = field(default_factory=list[str])
     rounding: float = 0.0  #: By how much recorded calls differ.
     #: What each call is given as it was.
     given: dict[_MadeCall, tuple[str, ...]] = field(
@@ -144,6 +146,8 @@ def check_other_inputs(
         left = next((f": {text}" for end in ends for text in end.left_out), "")
         why = f"no call was made again with other inputs in both states{left}"
         outcome, sentence = "undecided", min(tally.unknown, default=why)
+    elif tally.limits:
+        sentence = f"{sentence}; {tally.limits[0]} only after"
     elif any(counts):
         sentence = f"{sentence}; {counts[0]} of them compile again before, {counts[1]} after"
     texts = [text for end in ends for text in end.left_out if NO_TIME_LEFT in text]
@@ -229,6 +233,9 @@ def _compare_varied(
     elif problem is not None and (key[3] == AS_IT_WAS or not is_comparable):
         # The recorded calls themselves are compared by another point.
         tally.moved[key[:3]] = f"{name}: {problem}; {_explain_moved(before, after)}"
+    elif key[3].startswith(FAR) and after.raised is not None:
+        # As of a buffer that is allocated once: the limit is said, and no result is wrong.
+        tally.limits.append(f"with {after.variation.removeprefix(FAR)}, {_NEVER}, it raises")
     elif problem is not None and (is_beyond or (before.is_new_size and after.raised is not None)):
         tally.undecided.append(f"{name}, {_NEVER}: {problem}")
     elif key[3] == _GRADIENTS_ON and before.raised is None and after.raised is not None:

@@ -12,7 +12,7 @@ from compilediag.certify.other_inputs import (
     find_boundary,
 )
 from compilediag.certify.points import ExecutedState, JudgedPoint
-from compilediag_harness.wire import BEYOND, NO_TIME_LEFT, CallersSeen, Location, VaryingEnded
+from compilediag_harness.wire import BEYOND, FAR, NO_TIME_LEFT, CallersSeen, Location, VaryingEnded
 from tests.support.certified_states import FILE, calls, digest, state, varied
 from tests.support.timelines import WHERE
 
@@ -153,6 +153,17 @@ def test_a_difference_beyond_the_run_is_not_decided() -> None:
         assert point.sentence.endswith("if the program never does that, the rest is proved")
     assert judge(state(SAME, SIZE, varied(name, None)), old).outcome == "holds"
     assert judge(state(SAME, SIZE), old).outcome == "holds"
+
+
+def test_a_far_larger_size_that_raises_is_a_limit_that_is_said() -> None:
+    """A buffer that grew is allocated once; a silent difference is not decided."""
+    name = f"{FAR}size 4 → 257"
+    old = state(SAME, SIZE, varied(name))
+    point = judge(old, state(SAME, SIZE, varied(name, None)))
+    assert point.outcome == "holds"
+    said = "1 varied call: all equal; with size 4 → 257, which no call had, it raises only after"
+    assert point.sentence == said
+    assert judge(old, state(SAME, SIZE, varied(name, 2.0))).outcome == "undecided"
 
 
 def test_what_raises_for_a_size_that_no_call_varied_is_not_decided() -> None:
