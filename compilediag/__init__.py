@@ -19,7 +19,7 @@ from compilediag._version import __version__
 
 if TYPE_CHECKING:
     from compilediag.runs.watch import watch
-    from compilediag_harness.extensions.pipeline.pipeline import Pipeline, pipeline
+    from compilediag_harness.extensions.pipeline import Pipeline, pipeline
     from compilediag_harness.extensions.tracker.ablations import (
         Ablation,
         AblationInvalid,
