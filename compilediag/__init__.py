@@ -19,7 +19,7 @@ from compilediag._version import __version__
 
 if TYPE_CHECKING:
     from compilediag.runs.watch import watch
-    from compilediag_harness.extensions.pipeline.pipeline import Pipeline, pipeline
+    from compilediag_harness.extensions.pipeline import Pipeline, pipeline
     from compilediag_harness.extensions.tracker.ablations import (
         Ablation,
         AblationInvalid,
@@ -53,31 +53,23 @@ __all__ = [
 ]
 
 _EXTENSIONS = "compilediag_harness.extension_points"
-"""The module whose table has what an extension gives."""
+"""The module whose table has what an extension gives: the names of `__all__` without a home."""
 
 _HOMES = {
-    "Ablation": _EXTENSIONS,
-    "AblationInvalid": _EXTENSIONS,
     "Cadence": "compilediag_harness.user_api.cadence",
     "FixedShape": "compilediag_harness.shapes.fixed_shape",
-    "Pipeline": _EXTENSIONS,
-    "Tracker": _EXTENSIONS,
-    "ablation": _EXTENSIONS,
     "cadence": "compilediag_harness.user_api.cadence",
     "load_ipython_extension": "compilediag.notebook",
     "unload_ipython_extension": "compilediag.notebook",
     "drive": "compilediag_harness.steps.steps",
-    "pipeline": _EXTENSIONS,
-    "read_ablation": _EXTENSIONS,
     "span": "compilediag_harness.user_api.spans",
     "step": "compilediag_harness.steps.steps",
-    "tracker": _EXTENSIONS,
     "watch": "compilediag.runs.watch",
 }
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
+    home = _HOMES.get(name) or (_EXTENSIONS if name in __all__ else None)
     if home is None:
         raise AttributeError(f"module 'compilediag' has no attribute {name!r}")
     from importlib import import_module

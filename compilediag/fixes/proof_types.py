@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -15,6 +16,9 @@ from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.changes import ProgramChange
 
 Unit = Literal["recompiles", "graph breaks", "findings"]
+
+_SETTING = re.compile(r"config\.(\w+) = (\w+)")
+"""Of Dynamo, in advice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +125,21 @@ class FindingResult:
 
     @property
     def advised(self) -> FindingRecord:
-        """The finding, of whose advice it is said where it was tried here and refused."""
+        """The finding, without advice that was tried here and refused."""
         fix = self.finding.fix
+        setting = _SETTING.search(fix.summary)
         for tried in self.tried if self.proof is None else ():
             line = tried.change.line.partition("  # ")[0]
-            if tried.certificate.verdict == "refused" and line in fix.summary:
+            if tried.certificate.verdict != "refused":
+                continue
+            if line in fix.summary:
                 said = f"the change was tried here and refused: {tried.certificate.reason}"
-                return replace(
-                    self.finding, fix=replace(fix, summary=said, recipe=None, caveat=None)
-                )
+                fix = replace(fix, summary=said, recipe=None, caveat=None)
+            elif setting is not None and "=".join(setting.groups()) in line.replace(" = ", "="):
+                others = fix.summary.rpartition("; or set ")[0]
+                said, recipe = others or "no other change is known", others and fix.recipe
+                fix = replace(fix, summary=said, recipe=recipe or None)
+            else:
+                continue
+            return replace(self.finding, fix=fix)
         return self.finding

@@ -91,13 +91,13 @@ def write_summary(terminal: Any, reports: Sequence[Any]) -> None:
         if properties.get("compilediag.judged") == "failed" or properties.get("compilediag.frames")
     }
     terminal.section("compilediag")
-    told = compiled if terminal.verbosity > 0 else dict(filter(_is_worth_a_line, compiled.items()))
-    for nodeid, properties in told.items():
+    rows = compiled if terminal.verbosity > 0 else dict(filter(_is_worth_a_line, compiled.items()))
+    for nodeid, properties in rows.items():
         terminal.line(format_line(nodeid, properties))
         for sentence in properties.get("compilediag.serves", "").splitlines():
             terminal.line(f"  serves: {clean(sentence, limit=1000)}")
-    if len(compiled) > len(told):
-        more = pluralize(len(compiled) - len(told), "watched test")
+    if len(compiled) > len(rows):
+        more = pluralize(len(compiled) - len(rows), "watched test")
         terminal.line(f"{more} compiled and did not recompile, break or change (-v lists them)")
     if len(watched) > len(compiled):
         terminal.line(f"{pluralize(len(watched) - len(compiled), 'watched test')} compiled nothing")

@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from compilediag._version import __version__
+from compilediag.diagnosis.divergence import build_ranks_section
 from compilediag.diagnosis.figures.caches import build_cache_section
 from compilediag.diagnosis.figures.devices import (
     build_cudagraph_section,
@@ -40,7 +41,6 @@ from compilediag.diagnosis.figures.recorded import (
 )
 from compilediag.diagnosis.figures.steps import build_steps_section, list_timings
 from compilediag.diagnosis.findings import Finding
-from compilediag.diagnosis.ranks.divergence import build_ranks_section
 from compilediag.receipt.compiles import (
     MAX_FRAMES,
     build_compile_section,

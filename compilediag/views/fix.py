@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
 from compilediag.certify.points import JudgedPoint, Verdict
@@ -46,7 +45,7 @@ def render_fixes(
             why = "none of them works" if fix.tried else why
             lines.append(f"{INDENT}{options.get_sign('warn')} {why}")
             lines += _render_impossible(fix.listed, options)
-            lines += _render_edit(card, options, [trial.change.line for trial in fix.tried])
+            lines += _render_edit(card, options)
             check = f"{INDENT}then check the edit: compilediag {following[0]}"
             lines.append(options.paint(check, "cyan"))
         lines.append("")
@@ -100,16 +99,12 @@ def _render_impossible(plan: ListedChanges, options: RenderOptions) -> list[str]
     ]
 
 
-def _render_edit(card: Card, options: RenderOptions, tried: Sequence[str] = ()) -> list[str]:
-    """Render what to edit, at which line, and what else is known of that; no setting that was
-    tried."""
+def _render_edit(card: Card, options: RenderOptions) -> list[str]:
+    """Render what to edit, at which line, and what else is known of that."""
     line = card.line.partition(": ")[0]  # without the source of the call
     where = f" at {line}" if line else ""
     known = [*card.library, card.changed, *card.written]
-    advice, setting = card.fix, _SETTING.search(card.fix)
-    if setting is not None and "=".join(setting.groups()) in " ".join(tried).replace(" = ", "="):
-        advice = advice.rpartition("; or set ")[0] or "no other change is known"
-    lines = options.wrap(f"{card.label}{where}: {advice}", INDENT, f"{INDENT}  ")
+    lines = options.wrap(f"{card.label}{where}: {card.fix}", INDENT, f"{INDENT}  ")
     return lines + options.wrap_parts([text for text in known if text], f"{INDENT}  ")
 
 
@@ -155,9 +150,6 @@ def _render_certificates(fixes: Sequence[FindingResult], options: RenderOptions)
         ]
     return [*lines, ""] if lines else []
 
-
-_SETTING = re.compile(r"config\.(\w+) = (\w+)")
-"""Of Dynamo, in advice."""
 
 _FIGURES = ("better", "cost")
 _COMMON = (*_FIGURES, "results", "other inputs")

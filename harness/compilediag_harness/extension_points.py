@@ -16,17 +16,17 @@ PACKAGE = "compilediag_harness.extensions"
 API = {
     "Ablation": "tracker.ablations:Ablation",
     "AblationInvalid": "tracker.ablations:AblationInvalid",
-    "Pipeline": "pipeline.pipeline:Pipeline",
+    "Pipeline": "pipeline:Pipeline",
     "Tracker": "tracker.tracker:Tracker",
     "ablation": "tracker.ablations:ablation",
-    "pipeline": "pipeline.pipeline:pipeline",
+    "pipeline": "pipeline:pipeline",
     "read_ablation": "tracker.ablations:read_ablation",
     "tracker": "tracker.tracker:tracker",
 }
 """What programs import from `compilediag`, by name."""
 
 RECORDED = {
-    "pipeline": "pipeline.pipeline:sinks",
+    "pipeline": "pipeline:sinks",
     "tracker": "tracker.tracked_run:sinks",
 }
 """The `SessionSinks` of what programs record themselves, by the word for a fault of theirs."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.extensions.pipeline import pipeline
+from compilediag_harness.extensions import pipeline
 from compilediag_harness.wire import Event, PipelineWorked
 
 Listening = tuple[Session, list[Event]]

@@ -7,8 +7,8 @@ import torch
 from pipeline_pieces import listening_to_pipelines
 
 from compilediag import watch
-from compilediag_harness.extensions.pipeline import pipeline as module
-from compilediag_harness.extensions.pipeline.pipeline import pipeline
+from compilediag_harness.extensions import pipeline as module
+from compilediag_harness.extensions.pipeline import pipeline
 
 
 def test_compiled_code_holds_nothing_of_it() -> None:

@@ -9,7 +9,7 @@ import torch._dynamo.utils as dynamo_utils
 
 import compilediag as cd
 from compilediag.fixes.certificate import check_padding
-from compilediag.fixes.edits.rewrite import rewrite
+from compilediag.fixes.rewrite import rewrite
 from compilediag.rules.changes import Edit
 from compilediag.timeline.timeline import fold
 from compilediag_harness.blame.source_locations import get_definition

@@ -10,7 +10,7 @@ import pytest
 
 from compilediag.certify.points import JudgedPoint
 from compilediag.fixes.certificate import check_padding
-from compilediag.fixes.edits.rewrite import rewrite
+from compilediag.fixes.rewrite import rewrite
 from compilediag.receipt.schema.invocations import Invocation, VaryingSizesRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.candidates import list_changes

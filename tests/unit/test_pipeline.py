@@ -11,8 +11,8 @@ import pytest
 from pipeline_pieces import Listening, blocks, listening_to_pipelines
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.extensions.pipeline import pipeline as module
-from compilediag_harness.extensions.pipeline.pipeline import Pipeline, pipeline
+from compilediag_harness.extensions import pipeline as module
+from compilediag_harness.extensions.pipeline import Pipeline, pipeline
 from compilediag_harness.user_api import spans
 from compilediag_harness.wire import PipelineWorked, SpansEnded
 

@@ -7,7 +7,7 @@ from gate_receipts import first, receipt
 from rank_folders import folder_of_ranks
 
 from compilediag.compare.gate.inconclusive import find_inconclusive
-from compilediag.diagnosis.ranks.divergence import (
+from compilediag.diagnosis.divergence import (
     MAX_DIVERGENCES,
     MAX_MISSING,
     RankSummary,

@@ -6,7 +6,7 @@ from built_receipt import started
 from timelines import attempt, site
 
 from compilediag.diagnosis.causes.run_causes import find_run_causes
-from compilediag.diagnosis.ranks.divergence import RankSummary, compare_ranks, summarize_ranks
+from compilediag.diagnosis.divergence import RankSummary, compare_ranks, summarize_ranks
 from compilediag.receipt.schema.comparisons import RankDivergence, RankRow, RanksSection
 from compilediag.timeline.frames import collect_frames
 from compilediag.timeline.timeline import Process, Step, Timeline, fold

@@ -2,7 +2,7 @@
 
 import pytest
 
-from compilediag.fixes.edits.rewrite import rewrite
+from compilediag.fixes.rewrite import rewrite
 from compilediag.rules.changes import Edit, EditImpossible
 
 PROGRAM = """\

@@ -92,11 +92,11 @@ class AgentSession:
 
 async def _wait(ctx: ServerRequestContext[Any], job: Job, seconds: float) -> None:
     """Wait for a job with notices of progress; a call that is cancelled ends it."""
-    began = told = anyio.current_time()
+    began = reported = anyio.current_time()
     try:
         while job.poll() is None and (now := anyio.current_time()) < began + seconds:
-            if now >= told + PROGRESS_S:
-                told = now
+            if now >= reported + PROGRESS_S:
+                reported = now
                 await ctx.session.report_progress(job.seconds, None, job.name)
             await anyio.sleep(0.1)
     except anyio.get_cancelled_exc_class():

@@ -65,7 +65,7 @@ def make_changes(edits: Iterable[Edit], digests: Mapping[str, str]) -> tuple[Sou
         digest = hashlib.sha256(content).hexdigest()
         if digest != digests.get(file):
             raise EditImpossible(f"{file} is not what ran any more")
-        from compilediag.fixes.edits.rewrite import rewrite  # libcst is an extra
+        from compilediag.fixes.rewrite import rewrite  # libcst is an extra
 
         made.append(SourceChange(path, digest, rewrite(text, of_file)))
     return tuple(made)

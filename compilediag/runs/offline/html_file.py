@@ -46,7 +46,6 @@ def write_report(receipt: Receipt, path: str, file: str, *, root: str, suffix: s
         UsageError: `file` holds something else.
         OutputUnwritable: `file` cannot be written; an older one is left as it was.
     """
-    check_file(file, PAGE_MARK)
     series = StepSeries()
     journals = [journal.events for journal in read_run(os.path.dirname(path))]
     if any(journals):

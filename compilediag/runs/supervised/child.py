@@ -165,7 +165,7 @@ def supervise(
         if open_files is not None and keep_at is not None and time.monotonic() >= keep_at:
             open_files.open_new()
             keep_at = time.monotonic() + LOOK_EVERY_S
-        wakes_at = (limit_at, schedule.next_at, interrupts.tell_at, keep_at)
+        wakes_at = (limit_at, schedule.next_at, interrupts.notify_at, keep_at)
         received = inbox.wait_for_signals(_compute_time_left(time.monotonic(), *wakes_at))
         passed_on = PASSED_ON.intersection(received)
         if passed_on:
@@ -174,7 +174,7 @@ def supervise(
         for signum in received:
             if signum == signal.SIGINT:
                 interrupts.handle_interrupt(time.monotonic())
-        interrupts.tell_waiting(time.monotonic())
+        interrupts.notify_waiting(time.monotonic())
         if limit_at is not None and time.monotonic() >= limit_at and not timed_out:
             timed_out, limit_at = True, None
             schedule.end_on_timeout(time.monotonic())

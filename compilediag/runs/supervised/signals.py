@@ -211,7 +211,7 @@ class KillSchedule:
 
 
 PATIENT_S = 2.0
-"""Seconds after which the user is told what is being waited for."""
+"""Seconds after which the user sees what is being waited for."""
 
 WAITING = (
     "Ctrl-C has reached the program, which may take its time to end; a second one ends it by force "
@@ -230,22 +230,22 @@ class Interrupts:
         self._tree = tree
         self._notify = notify
         self.count = 0
-        self.tell_at: float | None = None
-        """When the user is told what is being waited for; None: never, or told already."""
+        self.notify_at: float | None = None
+        """When the user is to see what is being waited for; None: never, or shown already."""
 
     def handle_interrupt(self, now: float) -> None:
         """Count a Ctrl-C, which the target has received by now; the second begins the schedule."""
         self.count += 1
         if self.count == 1:
-            self.tell_at = now + PATIENT_S
+            self.notify_at = now + PATIENT_S
         elif not self._schedule.begun:
             grace = self._schedule.grace_s
             self._notify(FORCED.format(term=grace * 2 / 3, grace=grace))
             self._tree.record_descendants()
             self._schedule.force(now)
 
-    def tell_waiting(self, now: float) -> None:
-        """Tell the user, once, that the target takes its time."""
-        if self.tell_at is not None and now >= self.tell_at:
-            self.tell_at = None
+    def notify_waiting(self, now: float) -> None:
+        """Notify the user, once, that the target takes its time."""
+        if self.notify_at is not None and now >= self.notify_at:
+            self.notify_at = None
             self._notify(WAITING.format(grace=self._schedule.grace_s))

@@ -1,7 +1,7 @@
 """Compares the ranks of a run, each by a summary of it: where they diverge, and which are slow.
 
 All ranks of a data-parallel run compile the same graphs; one that does not makes all others wait
-in the next collective, or hangs.
+in the next collective, or hangs. A new aspect goes into `RankSummary` and `list_values`.
 """
 
 from __future__ import annotations

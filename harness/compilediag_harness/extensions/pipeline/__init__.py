@@ -1,1 +1,0 @@
-"""Producer-consumer loops, as a program declares them."""
