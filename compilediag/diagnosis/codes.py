@@ -73,7 +73,7 @@ CD119 unguarded-change error: hooks or methods changed after compile and no guar
 CD120 value-combination (several values): values that were each compiled before met in a new
     combination
 CD150 armed-guard: a guard is already false: the next call will recompile
-CD151 variant-forecast: the combinations seen or possible will exceed the recompile limit
+CD151 variant-forecast: the variants of a frame are near the recompile limit
 CD152 recompile-limit-hit error: the limit was hit: eager from here, silently, or an error under
     fullgraph=True
 CD153 compiled-autograd: compiled autograd captured or compiled again

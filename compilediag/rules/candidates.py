@@ -351,7 +351,7 @@ def find_dynamic_size(known: Facts, version: Version) -> str | None:
     held = new and group.kind in ("shape", "parameter") and not is_branched_on(group)
     if not passed and not held:
         return None
-    if not _STATIC.search(source) and group.constant_dimensions:
+    if (not _STATIC.search(source) and group.constant_dimensions) or known.is_split:
         return None
     return _format_sources(source, dimensions) if new else source
 
@@ -374,12 +374,13 @@ def add_candidates(
     seen = {process.torch.torch for process in timeline.processes if process.torch is not None}
     version = parse_torch_version(seen.pop()) if len(seen) == 1 else None  # processes may differ
     groups = {group.id: group for of_code in causes.groups.values() for group in of_code}
+    is_needed = breaks.is_unknown_size_needed(timeline)
     for finding in findings:
         if version is None or finding.severity == "info":
             yield finding
             continue
         if finding.rule.startswith(breaks.BREAKS):  # a recompile behind one goes with it
-            yield breaks.add_capture_recipe(finding, findings)
+            yield breaks.add_capture_recipe(finding, findings, is_needed=is_needed)
             continue
         about = [cause_id for cause_id in finding.about if isinstance(cause_id, CauseId)]
         own = [groups[cause_id] for cause_id in about if cause_id in groups]

@@ -243,7 +243,20 @@ Torch's words, matched anywhere in its text: reasons for skipping have no ids.""
 _OPERATOR_FAILURES = ("BackendCompilerFailed", "TorchRuntimeError")
 """An exception of the backend, or of an operator run with fake tensors: CD210."""
 
-_OPERATOR_FIX = "register a fake implementation for the operator"
+_OPERATOR_FIXES = {
+    r"fake impl|running with fake tensors|[Mm]eta kernel|'Meta' backend": (
+        "register a fake implementation for the operator"
+    ),
+    r"\bout=": "call it without out=, and use what it returns",
+    r"\bbackend=|Backend compiler": (
+        'find out whose exception it is: compile with backend="aot_eager", then with "eager"'
+    ),
+    "example_value type: (?:int|float|bool)": "compute the number from Python numbers (`math`, "
+    "comparisons), or before the compiled function: torch traces no operator that returns one",
+    "": "torch does not trace this call: write it in another form, or make it outside of the "
+    "compiled function",
+}
+"""By what torch's report says."""
 _EAGER_FIX = "remove what torch names as the reason, or compile a smaller function around it"
 _FALLS_BACK = (None, "Unsupported", "UserError", "SkipFrame")
 """Failures after which torch runs the frame eager; others it raises, unless set to suppress."""
@@ -345,6 +358,11 @@ def would_compile(skipped: FrameSkipped, timeline: Timeline) -> bool:
     return skipped.frame.function != "<genexpr>" and not by_design
 
 
+def choose_operator_fix(report: str) -> str:
+    """Choose what to say of an operator that torch does not trace, or of a backend's exception."""
+    return next(fix for words, fix in _OPERATOR_FIXES.items() if re.search(words, report))
+
+
 def _make_eager_finding(
     timeline: Timeline, location: Location, reason: str, compiles: Sequence[Compile]
 ) -> Finding:
@@ -358,7 +376,7 @@ def _make_eager_finding(
         timeline,
         code,
         f"{location.function or 'a frame'} {outcome}: {shorten(reason, 100)}",
-        _OPERATOR_FIX if code == "CD210" else _EAGER_FIX,
+        choose_operator_fix(reason) if code == "CD210" else _EAGER_FIX,
         location=location,
         severity="error" if owner == "user" else "warning",
         count=len(compiles) or 1,

@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import cast
 
-from compilediag.diagnosis.causes.cause_group import Group
+from compilediag.diagnosis.causes.cause_group import DimensionChange, Group, find_changed_dims
 from compilediag.diagnosis.findings import Cause
 from compilediag.diagnosis.guards.families import STRUCTURE
+from compilediag.diagnosis.guards.size_limits import SIZE, holds
 from compilediag.rules.make_finding import format_place
-from compilediag.timeline.compiles import Compile, Recompile, get_compile_id
+from compilediag.timeline.compiles import Compile, FrameId, Recompile, get_compile_id
 from compilediag.timeline.ownership import classify_ownership
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import Location, UserCall, ValueUse, find_resumed_function
+from compilediag_harness.wire import UserCall, ValueUse, find_resumed_function
 
 PLAIN = re.compile(r"""[^\W\d]\w*(?:\.[^\W\d]\w*|\[(?:\w+|'[^']*'|"[^"]*")\])*""")
 """An expression that is the same object when it is read again, and nothing else happens."""
@@ -28,13 +29,11 @@ _LOCAL = re.compile(r"L\['(\w+)'\](.*)")
 _STRIDES = re.compile(r"\d+")
 _HOOK = re.compile(r"_hooks(?:_with_kwargs|_always_called)?\[")
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d+)")
-_COUNTED = re.compile(r"\d+ (?:items?|keys?)\b")
+_COUNTED = re.compile(r"(\d+) (?:items?|keys?)\b")
 _UNSET = re.compile(r"(?:None|False|.* absent)$|\d+ (?:items?|keys?)\b")
 
-MATH = frozenset({"math", "symbolic_math"})
-TENSOR_USES = frozenset({"arithmetic", "operand", *MATH})
-"""Uses in which a tensor does what the number does, those of `math` with torch's function of that
-name."""
+TENSOR_USES = frozenset({"arithmetic", "operand"})
+"""Uses in which a tensor does what the number does."""
 INT_USES = frozenset(
     {"arithmetic", "operand", "scalar", "number", "slice", "symbolic_math", "bound"}
 )
@@ -107,6 +106,10 @@ class Facts:
         # A number that became a tensor is a sum that begins with 0.
         summed = is_number(cause.expected) and (cause.actual or "").startswith("Tensor")
         unset = summed or _UNSET.match(cause.expected or "") is not None
+        counted = (_COUNTED.match(text or "") for text in (cause.expected, cause.actual))
+        counts = [-1 if match is None else int(match[1]) for match in counted]
+        if counts[0] > counts[1] >= 0:  # something was taken out
+            return False
         if cause.expected == "False":  # a flag of the program's may change as well
             function = self.group.location.file, self.group.location.function.rpartition(".")[2]
             writers = [(at.file, at.function.rpartition(".")[2]) for at in cause.writers]
@@ -132,15 +135,28 @@ class Facts:
         return begun is not None and sum(begun < moment <= event.t for moment in moments) == 1
 
     @cached_property
-    def setters(self) -> list[Location] | None:
-        """The lines that set the value between compiled calls: those that were seen to, else those
-        that do by their source; empty where only the compiled code does. None where none is known,
-        or one is not the program's own."""
-        lines = [writer for writer, _ in self.group.writers]
-        if not lines or not all(self.is_own(line.file) for line in lines):
-            return None
-        here = (self.group.location.file, self.group.location.function)
-        return [line for line in lines if (line.file, line.function.split(".")[-1]) != here]
+    def is_split(self) -> bool:
+        """True where every graph that takes a size as dynamic refuses one that was compiled before
+        it: the sizes are on several sides of the code's conditions, and each has its graph."""
+        return any(
+            self._is_refused(event.id.frame, f"{cause.source}.size()[{change.dimension}]", change)
+            for cause, event in self.group.members
+            for change in find_changed_dims(cause.expected, cause.actual)
+        )
+
+    def _is_refused(self, frame: FrameId, size: str, change: DimensionChange) -> bool:
+        """True where each graph of a frame that takes a size as dynamic has a condition on it alone
+        that does not hold for what it was before a change."""
+        refused: list[bool] = []
+        for event in self.timeline.guarded_inputs:
+            alone = [text for text in event.conditions if {*SIZE.findall(text)} == {size}]
+            texts = [text.replace(size, "size") for text in alone]
+            if get_compile_id(event).frame != frame or not change.before.isdigit():
+                continue
+            if texts and not any(re.fullmatch(r"size == \d+", text) for text in texts):
+                before = {"size": int(change.before)}
+                refused.append(any(holds(text, before) is False for text in texts))
+        return bool(refused) and all(refused)
 
     @cached_property
     def begins_within(self) -> bool:
@@ -205,20 +221,6 @@ def find_break_before(group: Group) -> tuple[str, str] | None:
     if match is None or group.owner != "argument":
         return None
     return match["function"], format_place(frame.file, match["line"])
-
-
-def is_held_by_package(group: Group) -> bool:
-    """True where compiled code of a package gets the value from a call that is not the program's:
-    the last line of the program's own passes nothing for it."""
-    first = group.recompiles[0]
-    if first.entered_at is None or classify_ownership(first.frame.file) == "user":
-        return False
-    for variable in group.variables:
-        path, arguments = get_passed_arguments(group, variable)
-        root = ROOT.match(path)
-        if root and any(f"{name}[".startswith(f"{root[0]}[") for name in arguments):
-            return False
-    return True
 
 
 def get_passed_arguments(group: Group, variable: str) -> tuple[str, dict[str, str]]:

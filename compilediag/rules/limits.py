@@ -27,9 +27,6 @@ NEAR_LIMIT = 0.75
 DEFAULT_LIMIT = 8
 """`torch._dynamo.config.recompile_limit` of every torch from 2.7 to 2.15."""
 
-MANY = 256
-"""`accumulated_recompile_limit`, which holds whatever the other limit is."""
-
 COMBINATIONS = Advice(
     "torch makes a graph for each combination: leave it where they are few; else decide one of "
     "them outside of the compiled function"
@@ -131,7 +128,7 @@ def _group_alike(causes: Iterable[Cause]) -> Iterable[list[Cause]]:
 
 @AnalysisRule
 def find_variant_forecasts(analysis: Analysis) -> Iterable[Finding]:
-    """CD151: frames near `recompile_limit`, or whose flags combine to more variants than it."""
+    """CD151: frames near `recompile_limit`."""
     timeline = analysis.timeline
     by_frame = _group_by_frame(timeline)
     for frame in timeline.frames:
@@ -143,36 +140,20 @@ def find_variant_forecasts(analysis: Analysis) -> Iterable[Finding]:
         # compiles that a failed guard caused fill one cache.
         used = min(frame.compiles, 1 + len(recompiles))
         # More fit where another limit holds than the config's.
-        near = math.ceil(NEAR_LIMIT * limit) <= used <= limit
-        values = _select_independent(recompiles, analysis.causes)
-        combinations = math.prod(len(seen) for seen in values.values())
-        if not near and combinations <= limit:
+        if not math.ceil(NEAR_LIMIT * limit) <= used <= limit:
             continue
-        title = f"{used} of {limit} variants of {frame.where.function} used"
         caveat = "raising torch._dynamo.config.recompile_limit only moves the limit"
         if analysis.are_wanted(recompiles) and analysis.find_break(recompiles) is None:
             caveat = f"its {used} variants are wanted, and the limit is enough for them"
-        if combinations > limit:
-            title += f"; {combinations} combinations of {', '.join(sorted(values))} are possible"
-        if limit < combinations <= MANY:
-            caveat = (
-                f"torch._dynamo.config.recompile_limit = {combinations} is enough for the values "
-                "seen so far, at a compile each; where other values come, it only moves the limit"
-            )
         yield make_finding(
             timeline,
             "CD151",
-            title,
+            f"{used} of {limit} variants of {frame.where.function} used",
             "remove the causes of its recompiles: at the limit the frame runs eager",
             caveat=caveat,
             location=frame.where,
             severity="info",  # its causes are findings of their own
-            evidence={
-                "variants": used,
-                "limit": limit,
-                "combinations": combinations if values else None,
-                "values_seen": {name: sorted(seen) for name, seen in sorted(values.items())},
-            },
+            evidence={"variants": used, "limit": limit},
         )
 
 
@@ -194,29 +175,6 @@ def collect_seen_values(recompiles: Sequence[Recompile], causes: RunCauses) -> d
         if cause.variable and not cause.parts and not numbers and cause.rule not in SIZES:
             seen.setdefault(cause.variable, set()).update(known)
     return {variable: values for variable, values in seen.items() if len(values) > 1}
-
-
-def _select_independent(recompiles: Sequence[Recompile], causes: RunCauses) -> dict[str, set[str]]:
-    """Select of the variables that torch never makes dynamic those that change independently: one
-    that never changed without another has no combinations with it. With their values."""
-    seen = collect_seen_values(recompiles, causes)
-    changed: dict[str, set[int]] = {variable: set() for variable in seen}
-    for at, recompile in enumerate(recompiles):
-        for cause in causes.get_causes(recompile):
-            if cause.variable in changed:
-                changed[cause.variable].add(at)
-    # Known values met in a new combination: each had changed without the other.
-    kept = [
-        part.variable
-        for recompile in recompiles
-        for cause in causes.get_causes(recompile)
-        for part in cause.parts
-        if part.variable in seen
-    ]
-    for variable in sorted(seen, key=lambda name: -len(changed[name])):
-        if not any(changed[variable] <= changed[other] for other in kept):
-            kept.append(variable)
-    return {variable: seen[variable] for variable in sorted({*kept})}
 
 
 @AnalysisRule

@@ -35,9 +35,8 @@ DISABLED_HOOK = Advice(
     "disabled_hook",
 )
 CONTAINER = Advice(
-    "torch guards on the length and keys of {name}: return what is put into it and collect it "
-    "outside of the compiled function, or fill it before the first call",
-    "filling it helps only where it then stays as it is",
+    "torch guards on the length and keys of {name}: change it before the first call only, or "
+    "return what is put into it and collect it outside of the compiled function",
 )
 OF_HOOK = Advice(
     "torch guards on what a hook reads: keep {name} as it is, or leave the hook to Python "

@@ -13,11 +13,12 @@ from packaging.version import Version
 from compilediag.diagnosis.findings import Finding
 from compilediag.rules import facts
 from compilediag.rules.changes import is_listable
-from compilediag.rules.facts import INT_USES, MATH, TENSOR_USES, Facts
+from compilediag.rules.facts import INT_USES, TENSOR_USES, Facts
 from compilediag.rules.fix_context import FIRST_WITH_UNBACKED
 from compilediag.rules.make_finding import Advice, format_place, make_finding
-from compilediag.rules.objects import CONTAINER, FIRST_CALL, describe_hook
+from compilediag.rules.objects import CONTAINER, FIRST_CALL, ONE_KIND, describe_hook
 from compilediag.rules.recompiles import RecompileRule, TitleAndAdvice
+from compilediag.rules.sizes.advice import EACH_SIDE
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import ValueUse
 
@@ -34,16 +35,15 @@ NEEDED = Advice(
     "few; else {instead}",
 )
 PASSED_AS_TENSOR = Advice(
-    "pass torch.tensor({expression}, dtype=torch.float32) for {name} at {places}{also}",
+    "pass torch.tensor({expression}, dtype=torch.float32) for {name} at {places}",
     "float32, where Python computes in double: last digits may differ; beside float64 tensors use "
     "torch.tensor([number], dtype=torch.float64), never a 0-dim one",
     "tensor_argument",
 )
-SET_AS_TENSOR = Advice(
-    "set {name} to torch.tensor(number, dtype=torch.float32) from the start, where it is "
-    "made{also}",
-    PASSED_AS_TENSOR.caveat,
-    "tensor_value",
+SIDES = Advice(
+    "torch makes a graph for the first value of {name}, then one for each side of the condition at "
+    "{condition}: leave it where both are wanted; else decide outside of the compiled function, or "
+    "compute both sides (torch.where)",
 )
 INSTANCES = Advice(
     "torch makes a graph for each value of {name}, which tells instances of one class apart: leave "
@@ -77,6 +77,8 @@ def _choose_advice(known: Facts) -> Advice:
         return FIRST_CALL
     if facts.is_container(group):
         return CONTAINER
+    if group.first.guard.startswith("tensor '"):
+        return ONE_KIND.fill(aspect="size" if group.sizes_changed[0] else "layout or dtype")
     values = facts.list_values(group)
     if not values or not all(map(facts.is_number, values)):
         needed = _find_need(known, frozenset(("condition",)))
@@ -85,40 +87,31 @@ def _choose_advice(known: Facts) -> Advice:
 
 
 def _describe_number(known: Facts) -> Advice:
-    """Say what works for a number by what the code does with it: a tensor in float32, torch's
-    function in place of that of `math`, or nothing where something needs a number."""
+    """Say what works for a number by what the code does with it: a tensor in float32, or nothing
+    where something needs a number."""
     group = known.group
     floats = not all(map(facts.is_integer, facts.list_values(group)))
-    kinds = ("number", "scalar", "bound") if floats else ("math",)
-    needed = _find_need(known, {*_NEEDS, *kinds, "float"})
+    kinds = ("number", "scalar", "bound") if floats else ()
+    needed = _find_need(known, {*_NEEDS, *kinds, "float", "math"})
+    # torch takes a number for dynamic from its second value on, but those of modules and globals.
+    dynamic = group.owner in ("argument", "closure") and not known.is_static
+    if needed is not None and needed.kind == "condition" and dynamic and not needed.callee:
+        return SIDES.fill(condition=format_place(needed.file, needed.line))
     if needed is not None:
         return _explain_need(needed)
-    if not floats or not facts.is_used_as(group, TENSOR_USES):
+    passed = known.find_passed(group.variable) if group.code == "CD107" else None
+    if not floats or passed is None or not facts.is_used_as(group, TENSOR_USES):
         return NUMBER
-    also = "".join(
-        f", and call torch.{use.callee.rpartition('.')[2]} in place of {use.callee} at "
-        f"{format_place(use.file, use.line)}"
-        for use in facts.list_uses(group) or ()
-        if use.kind in MATH
-    )
-    if group.code == "CD107":
-        passed = known.find_passed(group.variable)
-        return NUMBER if passed is None else PASSED_AS_TENSOR.fill(expression=passed, also=also)
-    setters = known.setters
-    # What else changes beside it would compile the frame as often without it.
-    entries = (entry for event in group.recompiles for entry in event.entries)
-    alone = {guard.source for entry in entries for guard in entry.guards} <= {group.first.source}
-    if setters is None or group.code == "CD109" or not alone:
-        return NUMBER
-    places = dict.fromkeys(format_place(place.file, place.line) for place in setters)
-    return SET_AS_TENSOR.fill(also=" and at ".join(["", *places]) + also)
+    return PASSED_AS_TENSOR.fill(expression=passed)
 
 
 def _find_need(known: Facts, kinds: Collection[str]) -> ValueUse | None:
     """Find the use for which torch needs the value itself, if the code has one of these kinds; that
     of the program's own code before that of others."""
     uses = [use for use in facts.list_uses(known.group) or () if use.kind in kinds]
-    return min(uses, key=lambda use: not known.is_own(use.file), default=None)
+    # A condition leaves a number dynamic where nothing else needs it.
+    order = {use: (use.kind == "condition", not known.is_own(use.file)) for use in uses}
+    return min(uses, key=order.__getitem__, default=None)
 
 
 def _explain_need(use: ValueUse) -> Advice:
@@ -141,6 +134,9 @@ LR_TENSOR = Advice(
     "other code with fill_",
     "float32, where Python computes in double: last digits may differ",
     "lr_tensor",
+)
+OPTIMIZERS = Advice(
+    "torch makes a graph for each optimizer: leave it where they are fewer than the recompile limit"
 )
 SAME_OPTIMIZER = Advice(
     "torch guards on the optimizer's groups, options and set of gradients: keep them the same at "
@@ -172,6 +168,10 @@ def _describe_optimizer(known: Facts) -> TitleAndAdvice:
     title, values = f"{group.kind or 'a value'} of the optimizer changed", facts.list_values(group)
     if group.kind == "lr":
         return title, LR_TENSOR
+    if group.first.guard.startswith("___check_obj_id("):
+        return "another optimizer", OPTIMIZERS
+    if re.search(r" (?:[<>]=?|%) ", group.first.guard):
+        return title, EACH_SIDE
     if not known.later and known.first_call is not None:
         return title, FIRST_CALL
     if _DICT.search(variable) or any(map(_KEYS.fullmatch, values)):

@@ -1,6 +1,7 @@
 """Advice is a claim: a recipe is printed where its facts hold, and followed to the letter it
 removes what it stands under; where one of them fails there is none, and the sentence says why."""
 
+import contextlib
 import importlib.util
 import sys
 from pathlib import Path
@@ -54,6 +55,27 @@ def main():
     return results
 """
 
+HELD = """
+def make(rows):
+    def scaled(x):
+        return x * rows
+
+    def replace(size):
+        nonlocal rows
+        rows = torch.ones(size, 1)
+
+    return scaled, replace
+
+
+def main():
+    scaled, replace = make(torch.ones(2, 1))
+    compiled, results = torch.compile(scaled, backend="eager"), []
+    for size in (2, 3, 4):
+        replace(size)
+        results.append(compiled(torch.ones(1, 4)))
+    return results
+"""
+
 FILLED = """
 class Net(nn.Module):
     def __init__(self):
@@ -100,9 +122,7 @@ CASES = {
     "int of an operator": (number("x.roll(self.level, 0)", (2, 3, 4)), "dynamic_source", "level"),
     "int that a loop needs": (number("sum(x * i for i in range(self.level))", INTS), None, "range"),
     "int of math": (number("x * math.log(self.level)", INTS), None, "math.log"),
-    "float computed with": (number("x * self.level", FLOATS), "tensor_value", "case.py:19"),
-    "float of math": (number("x * math.sqrt(self.level)", FLOATS), "tensor_value", "torch.sqrt"),
-    "float of an operator": (number("x.clamp(max=self.level)", FLOATS), "tensor_value", "float32"),
+    "float computed with": (number("x * self.level", FLOATS), None, "let a tensor hold it"),
     "p of dropout": (number("F.dropout(x, self.level, False)", FLOATS), None, "F.dropout takes it"),
     "alpha of add": (number("torch.add(x, x, alpha=self.level)", FLOATS), None, "torch.add takes"),
     "label smoothing": (
@@ -138,12 +158,39 @@ CASES = {
         None,
         "pad to",
     ),
-    "a loop over a size": (
-        arguments("x", "return sum(x[i] for i in range(x.shape[0]))", "a", (3, 5, 7),
+    "a length that is asked whether it is a multiple": (
+        arguments("x", "whole = (x.shape[0] / 4).is_integer(); return x * 2 if whole else x", "a",
+                  (4, 6, 7, 9), "a = torch.ones(n, 2)"),
+        None,
+        "for each size of `x.size()[0]`, because case.py:7 takes it as a number",
+    ),
+    "sizes on several sides of a condition": (
+        arguments("x", "for i in range(20, 90):\n        x = x * 2 if x.shape[0] % i else x\n    "
+                  "x = x if x.shape[0] % 3 else x + 1\n    "
+                  "return x * 2 if x.shape[0] % 5 else -x", "a", (7, 10, 9, 15),
                   "a = torch.ones(n, 2)"),
         None,
-        "loops over it",
+        "for each side of the code's conditions on the size of `x`",
     ),
+    "a size that meets one that stays": (
+        arguments("x, mask=None", "return x * 2 if mask is None else x.masked_fill(~mask, 0.0)",
+                  "a, b", (3, 4, 6),
+                  "a, b = torch.ones(n, 2), torch.ones(4, 2).bool() if n == 4 else None"),
+        None,
+        "torch guards on `x.size()[0]` for case.py:7",
+    ),
+    "a number on both sides of a condition": (
+        arguments("x, n", "return x * 2 if n % 3 else x", "torch.ones(4), n", (1, 2, 3, 4)),
+        None,
+        "a graph for the first value of `n`, then one for each side of the condition at case.py:7",
+    ),
+    "a number for a loop behind a condition": (
+        arguments("x, n", "x = x if n > 9 else x + 1\n    for i in range(n):\n        x = x * 2\n"
+                  "    return x", "torch.ones(4), n", (1, 2, 3)),
+        None,
+        "range takes it as a number at case.py:8",
+    ),
+    "a captured tensor": (HELD, None, "a graph for each size of `rows`"),
     "tensors that no line names": (
         arguments("x", "return x * 2", "*[torch.ones(n, 2)]", (3, 5, 7)),
         "dynamic_source",
@@ -277,37 +324,6 @@ def test_a_condition_on_a_size_is_made_a_plain_bool_where_an_operator_takes_no_o
     assert not seen.receipt.compile.graph_breaks
 
 
-NUMBER = """
-import math
-import numpy as np
-
-
-def sample(x):
-    return x[: {number}] * 2
-
-
-def main():
-    compiled = torch.compile(sample, backend="eager")
-    return [compiled(torch.ones(n, 4)) for n in (9, 30)]
-"""
-
-
-def test_a_number_that_numpy_computes_is_computed_by_python(tmp_path: Path) -> None:
-    """As in Informer's attention: torch traces NumPy's logarithm, but no number out of it."""
-    text = NUMBER.format(number="np.ceil(np.log(x.shape[0])).astype('int').item()")
-    module = load(tmp_path / "case.py", HEAD + text)
-    with compilediag.watch() as seen:
-        before = module.main()
-    found = next(each for each in seen.findings if each.rule == "CD210")
-    assert "compute the int from Python numbers" in found.fix.summary
-    torch._dynamo.reset()
-    text = NUMBER.format(number="next(k for k in range(99) if 2.718281828**k >= x.shape[0])")
-    module = load(tmp_path / "changed.py", HEAD + text)
-    with compilediag.watch() as seen:
-        torch.testing.assert_close(module.main(), before)
-    assert not seen.receipt.compile.graph_breaks
-
-
 def test_a_tensor_that_grows_keeps_a_graph_for_each_side_of_its_branch(tmp_path: Path) -> None:
     """One setting and an eager first call for what the frame is compiled for three times."""
     text = filled(
@@ -329,6 +345,36 @@ def test_a_tensor_that_grows_keeps_a_graph_for_each_side_of_its_branch(tmp_path:
     assert len(recompiles()) == 1
 
 
+MADE = """
+import numpy as np
+lib = torch.library.Library("advice_test", "FRAGMENT")
+lib.define("{name}(Tensor x) -> Tensor")
+lib.impl("{name}", lambda x: x * 3, "CPU")
+
+
+def call(x):
+    return {body}
+"""
+FAILING = {
+    "torch.ops.advice_test.{name}(x)": "register a fake implementation",
+    "x[: np.ceil(np.log(x.shape[0])).astype('int').item()]": "compute the number from Python",
+    "torch.FloatTensor(x)": "write it in another form",
+    "torch.add(x, x, out=x.new_empty(0))": "call it without out=",
+}
+
+
+@pytest.mark.parametrize("body", FAILING)
+def test_only_an_operator_without_a_fake_needs_one(body: str, tmp_path: Path) -> None:
+    """Not torch's own, where the arguments are what it cannot be called with."""
+    name = f"triple_{id(tmp_path)}"
+    text = MADE.format(name=name, body=body.format(name=name))
+    module = load(tmp_path / "case.py", HEAD + text)
+    with compilediag.watch() as seen, contextlib.suppress(Exception):
+        torch.compile(module.call, backend="eager")(torch.ones(3, dtype=torch.float64))
+    (found,) = (each for each in seen.findings if each.rule == "CD210")
+    assert FAILING[body] in found.fix.summary
+
+
 UNKNOWN_SIZE = """
 def positive(x):
     {body}
@@ -348,15 +394,15 @@ def main():
     "body",
     [
         "for row in (x, x + 1):\n        x = x + row[row > 0].sum().item()\n    return x",
-        "at = x.nonzero().squeeze()\n    return x * len(at.tolist())",
+        "rows = x[x >= 0].reshape(3, -1)\n    return F.layer_norm(rows, rows.shape[1:])",
     ],
 )
 def test_what_breaks_behind_a_break_in_an_eager_frame_is_not_known(
     body: str, tmp_path: Path
 ) -> None:
     """torch gives up a frame that breaks in a loop: the setting shows the next break, and is no
-    recipe. Nor is it one where the values are read, which raises: their number is unknown."""
-    text = UNKNOWN_SIZE.format(body=body, compiled="step")
+    recipe. Nor is it one where the code behind the break reshapes by the unknown size."""
+    text = UNKNOWN_SIZE.format(body=body, compiled="positive" if "rows" in body else "step")
     module = load(tmp_path / "case.py", HEAD + text)
     with compilediag.watch() as seen:
         module.main()

@@ -28,10 +28,6 @@ def to_four(x: Any) -> Any:
     return x.reshape(4, 2, 2).sum(1)
 
 
-def to_own_size(x: Any) -> Any:
-    return x.reshape(-1, 2, 2).sum(1)
-
-
 def looped(x: Any) -> Any:
     total = torch.zeros(4)
     for row in range(x.size(0)):
@@ -49,10 +45,6 @@ def keyed(x: Any) -> Any:
 
 def with_created(x: Any) -> Any:
     return torch.cat([x, torch.ones(4, 1)], 1)
-
-
-def with_created_alike(x: Any) -> Any:
-    return torch.cat([x, torch.ones(x.size(0), 1)], 1)
 
 
 def added(x: Any, other: Any) -> Any:
@@ -121,26 +113,6 @@ def test_the_line_that_breaks_a_promise(function, text, mark, count) -> None:
     assert finding.fix.summary == (
         "change this line so that it works for every size, or use torch._dynamo.maybe_mark_dynamic"
     )
-
-
-@pytest.mark.parametrize(
-    ("fixed", "mark", "sizes"),
-    [
-        (to_own_size, mark, (4, 6, 8)),
-        (summed_rows, mark, (4, 6, 8)),
-        (with_created_alike, mark, (4, 6, 8)),
-        (checked, torch._dynamo.maybe_mark_dynamic, (4, 4)),
-    ],
-)
-def test_a_promise_kept_as_advised(fixed, mark, sizes) -> None:
-    """torch compiles once."""
-    call = compiled(fixed)
-    for size in sizes:
-        x = torch.arange(size * 4.0).reshape(size, 4)
-        mark(x, 0)
-        torch.testing.assert_close(call(x), fixed(x))
-    assert recompiles() == 0
-    assert len(utils.get_compilation_metrics()) == 1
 
 
 @pytest.mark.parametrize("dynamic", [None, True])

@@ -83,24 +83,6 @@ def string_flag(name: str, expected: str, actual: str, step: int) -> Compile:
     return attempt(compile_id, kind="recompile", step=step, cause=cause)
 
 
-def test_combinations_over_the_limit() -> None:
-    """Three values of one string and three of another are nine graphs: over eight, of which five
-    were seen. It is information: nothing shows that the rest will come."""
-    changes = [
-        string_flag("norm", "'a'", "'b'", 1),
-        string_flag("norm", "'b'", "'c'", 2),
-        string_flag("act", "'r'", "'s'", 3),
-        string_flag("act", "'s'", "'t'", 4),
-    ]
-    (finding,) = found(find_variant_forecasts, run_of([FORWARD, *changes]))
-    assert finding.severity == "info"
-    assert finding.evidence["combinations"] == 9
-    assert finding.evidence["values_seen"] == {
-        "act": ["'r'", "'s'", "'t'"],
-        "norm": ["'a'", "'b'", "'c'"],
-    }
-
-
 def test_the_limit_raised() -> None:
     """With `fullgraph=True` no call runs eager: torch raises."""
     timeline = run_of(at_limit(8))
@@ -112,7 +94,6 @@ def test_the_limit_raised() -> None:
 
 
 ARMED = hazards([false_guard()])
-NUMBERS = [string_flag(name, "2", "3", n) for n, name in enumerate("abcd", start=1)]
 PAST_LIMIT = [string_flag("n", str(n), str(n + 1), n) for n in range(1, 10)]
 UNSUPPORTED = attempt("0/0", kind="failed", fail_type="Unsupported", fail_reason="Tensor.item")
 
@@ -127,8 +108,6 @@ UNSUPPORTED = attempt("0/0", kind="failed", fail_type="Unsupported", fail_reason
         (find_armed_guards, run_of(at_limit(8), risk_checks=(replace(ARMED, step=9),))),
         # Eight first compiles of eight isolated regions share a frame id and no limit.
         (find_variant_forecasts, run_of([attempt(f"0/{n}") for n in range(8)])),
-        # Integer arguments are generalised from the second value on: they do not multiply.
-        (find_variant_forecasts, run_of([FORWARD, *NUMBERS])),
         # More variants than the limit: it was lifted.
         (find_variant_forecasts, run_of([FORWARD, *PAST_LIMIT])),
         (find_violated_constraints, run_of([UNSUPPORTED])),

@@ -134,7 +134,7 @@ WORDS = [
     ("self.param_groups[0]['lr'] == 0.1", "CD116", "fill_"),
     ("self.param_groups[0]['step'] == 1", "CD116", "let a tensor hold it"),
     ("self.param_groups[0]['params'][1].grad is not None", "CD116", "set of gradients"),
-    ("2 <= x.size()[0]", "CD118", "mark_unbacked"),
+    ("2 <= x.size()[0]", "CD118", "sizes 0 and 1"),
     ("2 <= x.size()[0] <= 9", "CD118", "each side"),
     ("quantum guard failed", "CD190", "could not determine"),
 ]

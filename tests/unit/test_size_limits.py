@@ -36,7 +36,8 @@ CALLS = {
         ("_check_with", "_check", "infer_size", "_reshape_view_helper", *IN_OPERATION),
         "return self.mixed(x)",
     ),
-    "operation": (("_check_with", "_check", "infer_size", *IN_OPERATION), "return x + w"),
+    "match": (("_check_with", "_check", "infer_size", *IN_OPERATION), "return x + w"),
+    "operation": (("run_node",), "return torch.linspace(0, 1, x.size(0))"),
 }
 EXPORTED = {
     # `torch.export` runs the code itself.

@@ -64,18 +64,9 @@ def _follow_marks(text: str, said: str) -> tuple[str, dict[str, str]]:
     return "\n".join(lines) + "\n", {}
 
 
-def _replace_math(text: str, said: str) -> str:
-    lines = text.splitlines()
-    for new, old, place in re.findall(
-        r"call (torch\.\w+) in place of (math\.\w+) at \w+\.py:(\d+)", said
-    ):
-        lines[int(place) - 1] = lines[int(place) - 1].replace(old, new)
-    return "\n".join(lines) + "\n"
-
-
 def _follow_argument(text: str, said: str) -> tuple[str, dict[str, str]]:
     match = re.match(
-        r"pass (torch\.tensor\((.*), dtype=torch\.float32\)) for `[^`]+` at (.*?)(?:, and call|$)",
+        r"pass (torch\.tensor\((.*), dtype=torch\.float32\)) for `[^`]+` at (.*)",
         said,
     )
     if match is None:
@@ -86,33 +77,7 @@ def _follow_argument(text: str, said: str) -> tuple[str, dict[str, str]]:
         # The last argument of the innermost call: generated programs pass it there.
         at = line.rfind(match[2])
         lines[int(place) - 1] = line[:at] + match[1] + line[at + len(match[2]) :]
-    return _replace_math("\n".join(lines) + "\n", said), {}
-
-
-def _follow_value(text: str, said: str) -> tuple[str, dict[str, str]]:
-    match = re.match(
-        r"set `([^`]+)` to (torch\.tensor\(number, dtype=torch\.float32\)) from the start, "
-        r"where it is made(.*?)(?:, and call|$)",
-        said,
-    )
-    if match is None:
-        raise NotMechanical(said)
-    name = match[1].rpartition(".")[2]
-    lines = text.splitlines()
-    chosen = {int(place) for place in _PLACE.findall(match[3])}
-    inside = False
-    for number, line in enumerate(lines, 1):
-        inside = "def __init__" in line or (inside and bool(line.strip()) and "def " not in line)
-        if inside and re.search(rf"\.{name} = ", line):
-            chosen.add(number)
-        if re.match(rf"\s+{name} = [\d.]+$", line):  # of a class
-            chosen.add(number)
-    for number in chosen:
-        head, equals, value = lines[number - 1].partition(" = ")
-        if not equals:
-            raise NotMechanical(lines[number - 1])
-        lines[number - 1] = f"{head} = torch.tensor({value}, dtype=torch.float32)"
-    return _replace_math("\n".join(lines) + "\n", said), {}
+    return "\n".join(lines) + "\n", {}
 
 
 def _follow_first_call(text: str, said: str) -> tuple[str, dict[str, str]]:
@@ -184,7 +149,6 @@ _FOLLOWERS: dict[str, Callable[[str, str], tuple[str, dict[str, str]]]] = {
     "dynamic_growth": _follow_first_call,
     "mark_dynamic": _follow_marks,
     "tensor_argument": _follow_argument,
-    "tensor_value": _follow_value,
     "first_call_eager": _follow_first_call,
     "one_form": _follow_copy,
     "disabled_hook": _follow_hook,

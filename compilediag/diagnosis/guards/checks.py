@@ -377,10 +377,10 @@ def classify_condition(text: str) -> str | None:
         return None
     if re.search(r"%|\bMod\(", plain):
         return "divisibility"
-    if re.search(r"[<>]|//", plain):
+    named = {match["size"] for match in _SIZES_NAMED.finditer(text)}
+    if re.search(r"[<>]" if "==" in plain and len(named) > 1 else r"[<>]|//", plain):
         lower = re.fullmatch(r"\(*2 <= .*", plain) and plain.count("<") == 1
         return "zero_one" if lower else "range"
-    named = {match["size"] for match in _SIZES_NAMED.finditer(text)}
     if len(named) == 1 or re.search(r"== \d+\W*$", plain):
         return "constant"
     return "unequal" if "!=" in plain or "Ne(" in plain else "equal"

@@ -15,14 +15,15 @@ from compilediag.timeline.ownership import classify_ownership
 from compilediag_harness.wire import Location, SizeGuard
 
 How = Literal[
-    "assertion", "branch", "check", "loop", "number", "operation", "reshape", "backend", "unknown"
-]
+    "assertion", "branch", "check", "loop", "number", "operation", "match", "reshape", "backend",
+    "unknown",
+]  # fmt: skip
 """What needed the value: an `assert`, a branch, `torch._check`, a loop or the unpacking of a
-tensor, a Python number (text, a key), an operation of tensors, a reshape to given sizes, or torch's
-backend after the code was traced."""
+tensor, a Python number (text, a key), an operator that takes it as a number, another tensor of that
+size, a reshape to given sizes, or torch's backend after the code was traced."""
 
 _LOCAL = re.compile(r"L\[\s*['\"](\w+)['\"]\s*\]")
-_SIZE = re.compile(r"[\w.\[\]'\"]+\.size\(\)\[\d+\]")
+SIZE = re.compile(r"[\w.\[\]'\"]+\.size\(\)\[\d+\]")
 _RESHAPES = frozenset(
     (
         *("_reshape_view_helper", "_reshape_view_helper_core_alg", "_view_meta"),
@@ -31,6 +32,8 @@ _RESHAPES = frozenset(
 )
 _RESHAPING = re.compile(r"\b(?:view|reshape|unflatten|expand|broadcast_to)\(")
 _LOOPS = frozenset(("call_range", "unpack_var_sequence", "unpack_iterable", "call_iter"))
+_MATCHES = frozenset(("_broadcast_shapes", "infer_size", "_cat_meta"))
+"""What compares the sizes of the tensors that an operator takes."""
 _OPERATIONS = frozenset(("run_node", "__torch_dispatch__", "_dispatch_impl"))
 
 
@@ -77,8 +80,15 @@ def locate_size_limit(guard: SizeGuard, user_roots: Sequence[str]) -> SizeLimit:
 
 
 def find_fixing_guard(guards: Iterable[SizeGuard], size: str) -> SizeGuard | None:
-    """Find the condition that made a size a constant; None without one."""
-    return next((guard for guard in guards if size in map(simplify_source, guard.fixed)), None)
+    """Find the condition that made a size a constant, or a number that is computed from it alone;
+    None without one."""
+
+    def is_fixing(guard: SizeGuard) -> bool:
+        computed = guard.expression.startswith("Eq(") and _classify_guard(guard) == "constant"
+        names = guard.fixed or (name for _, name in guard.sizes if computed)
+        return size in map(simplify_source, names)
+
+    return next(filter(is_fixing, guards), None)
 
 
 def list_guards_on(guards: Iterable[SizeGuard], size: str) -> list[SizeGuard]:
@@ -100,7 +110,7 @@ def find_guard_behind(
 ) -> SizeGuard | None:
     """Find the condition that a printed guard on sizes comes from: of its sizes, at its line. None
     where several would do."""
-    named = set(map(simplify_source, _SIZE.findall(simplify_source(text))))
+    named = set(map(simplify_source, SIZE.findall(simplify_source(text))))
     candidates = [
         guard
         for guard in guards
@@ -131,9 +141,11 @@ def _classify_guard(guard: SizeGuard) -> str:
         return "constant"
     if re.search(r"\bMod\(|%|\bPythonMod\(", expression):
         return "divisibility"
-    if re.search(r"[<>]|//", expression):
+    several = len({symbol for symbol, _ in guard.sizes}) > 1
+    equal = several and expression.startswith("Eq(")
+    if re.search(r"[<>]" if equal else r"[<>]|//", expression):
         return "range"
-    return "equal" if len({symbol for symbol, _ in guard.sizes}) > 1 else "constant"
+    return "equal" if several else "constant"
 
 
 def _infer_how(guard: SizeGuard, text: str) -> How:
@@ -150,6 +162,8 @@ def _infer_how(guard: SizeGuard, text: str) -> How:
         return "loop"
     if _RESHAPES.intersection(calls):  # which many operations use inside
         return "reshape" if _RESHAPING.search(text) else "unknown"
+    if _MATCHES.intersection(calls):
+        return "match"
     if _OPERATIONS.intersection(calls):
         return "operation"
     if "evaluate_expr" in calls or calls[:1] in (("__int__",), ("__index__",), ("__float__",)):

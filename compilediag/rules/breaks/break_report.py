@@ -229,6 +229,7 @@ def _find_callee(explanation: str, context: str) -> Callee | None:
     if skipped is not None:
         module = None if skipped["module"] == "<unknown module>" else skipped["module"]
         name = skipped["name"] if module is None else f"{module}.{skipped['name']}"
+        name = name.replace("torch._VariableFunctionsClass.", "torch.")  # where torch has it from
         why = skipped["why"].strip()
         # torch prints the file or folder that it skips, and that is of the machine.
         of_file = why.startswith("file ")

@@ -15,6 +15,7 @@ from compilediag.diagnosis.causes.behind_breaks import get_whole_function
 from compilediag.diagnosis.causes.merge_by_common_cause import ANOTHER_INSTANCE
 from compilediag.diagnosis.codes import LIMIT, REGISTER, TEMPORARY
 from compilediag.diagnosis.findings import CauseId, Finding
+from compilediag.diagnosis.guards.size_limits import locate_size_limit
 from compilediag.receipt.schema.compiles import CandidateRecord
 from compilediag.receipt.schema.evidence import BreakEvidence
 from compilediag.rules.breaks.break_report import (
@@ -27,7 +28,7 @@ from compilediag.rules.breaks.break_report import (
 )
 from compilediag.rules.changes import DYNAMO, OVERRIDES, ProgramChange, make_variable_change
 from compilediag.rules.environment_variables import format_export
-from compilediag.rules.evidence import make_eager_absorption
+from compilediag.rules.evidence import choose_operator_fix, make_eager_absorption
 from compilediag.rules.fix_context import FIRST_WITH_UNBACKED, FixContext
 from compilediag.rules.make_finding import (
     Advice,
@@ -199,9 +200,6 @@ FIXES = {
         "call backward and autograd.grad, and register hooks, outside the compiled function",
         "backward hooks of modules need compiled autograd to stay in the graph",
     ),
-    "CD210": Advice(
-        "use a functional form of the operator; or register a fake implementation for it"
-    ),
     "CD211": Advice(
         "move {it} out of the compiled function; or put it under "
         "`if not torch.compiler.is_compiling()`",
@@ -244,11 +242,6 @@ PLAIN_BOOL = Advice(
     "torch makes a graph for each side of the condition",
     "plain_bool",
 )
-PLAIN_NUMBER = Advice(
-    "compute the {kind} from Python numbers (`math`, comparisons), or before the compiled "
-    "function: torch traces no operator of its own or of NumPy that returns one",
-)
-_RETURNS_NUMBER = re.compile(r"example_value type: (int|float|bool)\b")
 _SYMBOLIC_BOOL = re.compile(r"argument '(\w{1,80})' must be bool, not SymBool")
 _BY_THE_CALLER = frozenset(("CD205", "CD208", "CD209", "CD290"))
 """Codes of what the caller passes or sets up: the advice holds whoever has the line."""
@@ -293,7 +286,7 @@ def _choose_advice(
     if not hinted or advice.recipe is not None:
         return advice
     # Of an operator that torch leaves out unless told, nothing else is known to help.
-    before = "" if advice == FIXES["CD210"] else f"{advice.fix}; or "
+    before = "" if CODES[report.category] == "CD210" else f"{advice.fix}; or "
     advice = HINTED.fill(before=before, option=hinted)
     if "allow_rnn" in hinted:
         advice = advice._replace(caveat=f"{UNROLLED}{advice.caveat}")
@@ -313,8 +306,8 @@ def _choose_edit(report: BreakReport, *, in_package: bool, call: UserCall | None
         return REORDERED
     if code == "CD210" and (wanted := _SYMBOLIC_BOOL.search(report.context)) is not None:
         return PLAIN_BOOL.fill(name=wanted[1])
-    if code == "CD210" and (returned := _RETURNS_NUMBER.match(report.context)) is not None:
-        return PLAIN_NUMBER.fill(kind=returned[1])
+    if code == "CD210":
+        return Advice(choose_operator_fix(f"{report.title} {report.explanation} {report.context}"))
     why = "" if report.callee is None else report.callee.why or ""
     if code == "CD204" and why.startswith(AS_WRAPPED):
         return WRAPPED.fill(when=_WHEN if "lr_scheduler" in why else "")
@@ -335,10 +328,20 @@ BREAKS = "CD2"
 _UNKNOWN_SHAPE = "Dynamic shape operator"
 
 
-def add_capture_recipe(finding: Finding, others: Iterable[Finding]) -> Finding:
+def is_unknown_size_needed(timeline: Timeline) -> bool:
+    """True where the code behind a break reshapes, branches or loops by a size of what the break
+    made: it breaks there, or raises, where that size is unknown."""
+    guards = chain.from_iterable(timeline.size_guards.values())
+    made = (g for g in guards if any(f"['{TEMPORARY}" in name for _, name in g.sizes))
+    limits = (locate_size_limit(guard, timeline.user_roots) for guard in made)
+    return any(limit.how in ("reshape", "branch", "loop", "number") for limit in limits)
+
+
+def add_capture_recipe(finding: Finding, others: Iterable[Finding], *, is_needed: bool) -> Finding:
     """Make the setting for operators whose shape depends on data a candidate, and the recipe where
     torch traced the rest of the function: what else breaks in one that ran eager is not known.
-    Reading a value raises where the size is unknown."""
+    Reading a value raises where the size is unknown. `is_needed`: the program needs the number of
+    such a size; the setting holds for all of them."""
     evidence = BreakEvidence.parse(finding.evidence)
     if _UNKNOWN_SHAPE not in (evidence.reason or "") or finding.location is None:
         return finding
@@ -348,7 +351,8 @@ def add_capture_recipe(finding: Finding, others: Iterable[Finding]) -> Finding:
     reads = (BreakEvidence.parse(other.evidence) for other in others if other.rule == "CD202")
     read = (its.frames for its in reads if _UNKNOWN_SHAPE not in (its.reason or ""))
     others_in = whole.intersection(map(get_whole_function, chain.from_iterable(read)))
-    if finding.location.function in whole and not (evidence.ran_eager or others_in):
+    traced = finding.location.function in whole and not (evidence.ran_eager or others_in)
+    if traced and not is_needed:
         finding = replace_advice(finding, CAPTURED.fill(line=format_export(name, "1")))
     captured = CandidateRecord("environment", name, "1", risk)
     return structs.replace(finding, fix=structs.replace(finding.fix, candidates=(captured,)))

@@ -18,7 +18,6 @@ from compilediag.rules.facts import (
     INT_USES,
     Facts,
     find_break_before,
-    is_held_by_package,
     list_uses,
 )
 from compilediag.rules.make_finding import Advice, replace_advice
@@ -62,24 +61,20 @@ EACH_SIZE = Advice(
     "from the first call on",
     _MARKED,
 )
-SMALL = Advice(
-    "torch makes graphs of their own for sizes 0 and 1 of {name}, also where it is marked dynamic: "
-    f"{PAD}, or leave it",
+ALSO_MARKED = Advice(
+    f"torch makes {{graphs}} {{name}}, also where it is marked dynamic: {PAD}, or leave it",
 )
+SIDES = ALSO_MARKED.fill(graphs="a graph for each side of the code's conditions on the size of")
+SMALL = ALSO_MARKED.fill(graphs="graphs of their own for sizes 0 and 1 of")
 MARKED = Advice("call {marking} before {places}, from the first call on", _MARKED, "mark_dynamic")
 NOT_MARKED = (
     "a mark does not reach what {function} computes and passes on to the frame after it: pad, or "
     "remove the graph break between them"
 )
 
-AT_LEAST_TWO = Advice(
-    "torch makes graphs of their own for sizes 0 and 1 of {name}: pad to at least 2, or mark the "
-    "dimension with torch._dynamo.decorators.mark_unbacked before the first call",
-    "mark_unbacked may raise where the code branches on the size",
-)
 EACH_SIDE = Advice(
-    "torch makes a graph for each side of `{guard}`: leave it where both are wanted; else decide "
-    "before the compiled call"
+    "torch makes a graph for each side of `{guard}`: leave it where both are wanted; else keep to "
+    "one side of it"
 )
 _CONDITIONS = {
     "zero_one": "size 0 or 1 reached a dynamic graph",
@@ -110,12 +105,14 @@ def _describe_size(known: Facts) -> TitleAndAdvice:
         advice = NEEDED.fill(dimensions=" and ".join(map(str, fixed)))
     elif small:
         advice = SMALL
+    elif known.is_split:
+        advice = SIDES
     else:
         # A container keeps the size as a number too, which takes no mark; or a setting makes each
         # size a constant, and the code may need it as one.
         kept, uses = any(part.changed == "scalar" for part in group.follows), list_uses(group)
         needed = known.is_static and (uses is None or not {use.kind for use in uses} <= INT_USES)
-        unmarked = is_held_by_package(group) or kept or needed or known.begins_within
+        unmarked = kept or needed or known.begins_within
         marking = None if unmarked else _format_marking(known)
         advice = EACH_SIZE if marking is None else MARKED.fill(marking=marking)
     return title, _add_frame_caveat(group, advice)
@@ -136,7 +133,7 @@ def _describe_condition(known: Facts) -> TitleAndAdvice:
         title = "layout that the graph needs, or excludes"
         return title if layout else "number left the range of its graph", EACH_SIDE
     title = _CONDITIONS.get(group.kind or "", "dynamic size left its range")
-    return title, _add_frame_caveat(group, AT_LEAST_TWO if group.kind == "zero_one" else EACH_SIDE)
+    return title, _add_frame_caveat(group, SMALL if group.kind == "zero_one" else EACH_SIDE)
 
 
 # --- marks, in words that can be followed literally ---------------------------------------------

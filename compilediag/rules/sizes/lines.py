@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from compilediag.diagnosis.causes.cause_group import Group, find_changed_dims
 from compilediag.diagnosis.findings import Cause, Finding, make_place
 from compilediag.diagnosis.guards.size_limits import (
+    SIZE,
     SizeLimit,
     find_excluding_guard,
     find_fixing_guard,
@@ -71,7 +72,7 @@ def add_size_line(finding: Finding, group: Group, timeline: Timeline) -> Finding
     named = {"size": f"`{size}`", "line": _name_line(limit)}
     if limit.how != "branch" and (limit.kind != "constant" or limit.how not in _NEEDS):
         return replace_advice(finding, EACH_LINE.fill(**named))
-    pad = re.search(r"pad to [^;,]*", finding.fix.summary)
+    pad = re.search(r"pad to (?:.*: compilediag plan|[^;,]*)", finding.fix.summary)
     advice = TWO_SIDES if limit.how == "branch" else ANY_SIZE.fill(needs=_NEEDS[limit.how])
     pad_text = pad[0] if pad else "pad to a fixed size"
     return replace_advice(finding, advice.fill(pad=pad_text, **named))
@@ -91,7 +92,9 @@ def add_branch_line(finding: Finding, group: Group, timeline: Timeline) -> Findi
     finding = _move_to_line(finding, limit, timeline)
     size, equals, _ = simplify_source(group.first.guard).rpartition(" == ")
     if limit.place is not None and limit.how in _NEEDS and equals and group.kind == "constant":
-        named = {"size": f"`{size.strip('()')}`", "line": _name_line(limit)}
+        names = {*SIZE.findall(size)}  # of one alone, each size is a number of its own
+        size = names.pop() if len(names) == 1 else size.removeprefix("(").removesuffix(")")
+        named = {"size": f"`{size}`", "line": _name_line(limit)}
         advice = ANY_SIZE.fill(needs=_NEEDS[limit.how], pad="pad to a fixed size", **named)
         return replace_advice(finding, advice)
     if limit.place is None or limit.how != "branch":
