@@ -261,6 +261,9 @@ def _compare_varied(
         if key[3] == AS_IT_WAS and (lost := _find_lost_argument(before, after)) is not None:
             why = f"its argument {lost} is given before only, and has no other values"
             tally.undecided.append(f"{name}: {why}; {_SAME_ARGUMENTS}")
+        elif others := [path for path in after.replaced if path in before.written]:
+            why = "another tensor is put in its place, which other names for it do not see"
+            tally.undecided.append(f"{name}: {others[0]} is written to before only; {why}")
 
 
 def _find_problem(

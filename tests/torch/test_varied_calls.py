@@ -384,6 +384,24 @@ def list_beyond(one, other):
     return {label.removeprefix(wire.BEYOND) for _, label in differing}
 
 
+def test_what_a_call_writes_to_and_what_it_replaces():
+    class Average(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            for name in ("written", "replaced", "read"):
+                self.register_buffer(name, torch.ones(2))
+
+        def forward(self, x):
+            self.written += 1
+            self.replaced = self.replaced + 1
+            return x * self.read
+
+    made, _, _ = vary(call_with(Average(), (torch.ones(3, 2),)))
+    as_it_was = made[f"training, {KIND}", "as it was"]
+    assert as_it_was.written == ("module 0 written",)
+    assert as_it_was.replaced == ("module 0 replaced",)
+
+
 def test_another_rank_and_another_dtype_are_beyond_the_run():
     def right(x, gamma):
         return x.pow(gamma.to(x.dtype)).sum(-1)

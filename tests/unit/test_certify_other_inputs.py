@@ -213,6 +213,17 @@ def test_a_result_in_the_memory_of_another_tensor_is_a_difference() -> None:
     assert judge(state(SAME, view), state(SAME, SIZE)).outcome == "holds"
 
 
+def test_a_tensor_that_is_replaced_where_it_was_written_in_place_is_not_decided() -> None:
+    """What is tied to it, or holds it under another name, has the former values."""
+    name = "module 0 embed"
+    old, new = varied("size 4 → 1", written=(name,)), varied("size 4 → 1", replaced=(name,))
+    point = judge(state(SAME, old), state(SAME, new))
+    assert point.outcome == "undecided"
+    assert "module 0 embed is written to before only; another tensor is put" in point.sentence
+    assert judge(state(SAME, new), state(SAME, old)).outcome == "holds"
+    assert judge(state(SAME, SIZE), state(SAME, new)).outcome == "holds"
+
+
 def test_a_value_that_raised_before_is_not_compared() -> None:
     """A number divides by zero where a tensor gives what is not finite."""
     old, new = varied("values of step zero", None), varied("values of step zero")

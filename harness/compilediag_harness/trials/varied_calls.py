@@ -178,6 +178,8 @@ class _CallLeft(NamedTuple):
     pending: PendingDigest
     numbers: tuple[tuple[str, float | None], ...]
     memory: tuple[str, ...]
+    written: tuple[str, ...]
+    replaced: tuple[str, ...]
     lines: tuple[WatchedLines, ...]
 
 
@@ -305,7 +307,8 @@ class _Varier:
             return event
         digest = tuple(DigestBatch([left.pending]).read())
         event = replace(event, structure=left.structure, digest=digest)
-        return replace(event, numbers=left.numbers, memory=left.memory, lines=left.lines)
+        event = replace(event, numbers=left.numbers, memory=left.memory, lines=left.lines)
+        return replace(event, written=left.written, replaced=left.replaced)
 
     def _read_left(self, call: KeptCall, variation: Variation) -> _CallLeft:
         """Make a call, and read what it left: results, gradients, and what it wrote to."""
@@ -341,7 +344,12 @@ class _Varier:
             owners = {id(its): path for path, its in zip(call.paths, held.values(), strict=True)}
             memory = _describe_memory(result, (*held.values(), *state.values()), owners)
             changed = tuple(_read_own_numbers(call).items() - numbers.items())
-            return _CallLeft(f"{structure}{names}", pending, changed, memory, tuple(seen or ()))
+            by_now = _read_own_tensors(call.owner) | _read_state(call.modules)
+            others = tuple(path for path, its in state.items() if by_now.get(path) is not its)
+            in_place = tuple(path for path, its in state.items() if _sign_leaf(its) != signed[path])
+            lines = tuple(seen or ())
+            structure += names
+            return _CallLeft(structure, pending, changed, memory, in_place, others, lines)
 
     @contextlib.contextmanager
     def _enter(self, call: KeptCall, variation: Variation) -> Generator[None]:

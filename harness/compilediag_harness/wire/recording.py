@@ -174,6 +174,10 @@ class CallVaried(Event):
     """What it returned that is written where the caller writes into something else, in words."""
     lines: tuple[WatchedLines, ...] = ()
     """Watched lines that ran in it, and had not before."""
+    written: tuple[str, ...] = ()
+    """Tensors of the object or the modules that are called which it wrote to in place, by name."""
+    replaced: tuple[str, ...] = ()
+    """Those in whose place it put others: what else refers to them is not changed."""
     is_new_size: bool = False
     """It has another size where all calls of the program had one."""
 
