@@ -369,6 +369,30 @@ def test_a_count_that_the_program_changes_is_another_one():
     assert wrong["values of .step + 1"].numbers == (("step", 5.0),)
 
 
+def test_counts_of_which_some_are_used_up_are_tried():
+    class Codes:
+        def __init__(self, right):
+            self.ages, self.right = torch.arange(1.0, 5.0), right
+
+        def refill(self, x):
+            self.ages = self.ages + 1
+            old = self.ages < 2
+            if self.right:
+                return torch.where(old, x[old.cumsum(0) - 1], x)
+            return torch.where(old, x, x)
+
+    def call(right):
+        def run():
+            refill = torch.compile(Codes(right).refill, backend="eager")
+            for _ in range(3):
+                refill(torch.arange(4.0))
+
+        return run
+
+    differing = list_differing(call(True), call(False))
+    assert {label for _, label in differing} == {"values of .ages [4] every other zero"}
+
+
 def test_the_height_that_no_call_varied_is_varied():
     grid = torch.arange(4.0)
     differing = list_differing(

@@ -242,8 +242,16 @@ def _list_changes(leaf: Any, *, counts: bool = False) -> Iterator[tuple[str, _Ch
     yield "zero", lambda its: type(its)() if is_number else its.clone().zero_()
     if is_float and is_one:
         yield "+ 0.1", lambda its: its + 0.1
+    if counts and not is_one:  # as where some of what it counts is used up
+        yield "every other zero", _clear_every_other
     if is_one and (is_float or counts):  # past where it is clamped, or another branch is taken
         yield "× 1e6", lambda its: its * (1e6 if is_float else 10**6)
+
+
+def _clear_every_other(tensor: Any) -> Any:
+    cleared = tensor.clone().contiguous()
+    cleared.view(-1)[1::2] = 0
+    return cleared
 
 
 def _group_dimensions(kept: KeptCallable, call: KeptCall) -> list[_Group]:
