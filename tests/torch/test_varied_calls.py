@@ -424,6 +424,29 @@ def test_what_a_call_writes_to_and_what_it_replaces():
     as_it_was = made[f"training, {KIND}", "as it was"]
     assert as_it_was.written == ("module 0 written",)
     assert as_it_was.replaced == ("module 0 replaced",)
+    left = dict(as_it_was.numbers)
+    assert left.keys() == {"module 0 written [2]", "module 0 replaced [2]"}
+    assert left["module 0 written [2]"] == left["module 0 replaced [2]"] > 0
+
+
+def test_what_a_call_that_returns_something_writes_into_its_buffers_is_compared():
+    class Average(torch.nn.Module):
+        def __init__(self, right):
+            super().__init__()
+            self.right = right
+            self.register_buffer("mean", torch.zeros(2))
+
+        def forward(self, x):
+            self.mean.lerp_(x.mean(0), 0.1 if self.right or len(x) != 2 else 0.2)
+            return x + 1
+
+    states = [
+        call_with(Average(right), *[(torch.ones(n, 2),) for n in (3, 4, 6)])
+        for right in (True, False)
+    ]
+    old, new = (vary(state)[0] for state in states)
+    unlike = {label for label in old if old[label].numbers != new[label].numbers}
+    assert unlike == {(f"training, {KIND}", "size 6 → 2")}
 
 
 def test_another_rank_and_another_dtype_are_beyond_the_run():

@@ -15,7 +15,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ from compilediag_harness.shapes import trees
 from compilediag_harness.shapes.dims import repeat_rows
 from compilediag_harness.shapes.side_effects import RandomStates, SavedState, list_roots
 from compilediag_harness.shapes.warming import compute_weighted_gradients
-from compilediag_harness.torch_internals import torch_compiles, torch_replay
+from compilediag_harness.torch_internals import torch_api, torch_compiles, torch_replay
 from compilediag_harness.trials import forked
 from compilediag_harness.trials.call_digest import CallDigester, DigestBatch, PendingDigest
 from compilediag_harness.trials.forked import Send
@@ -343,13 +343,14 @@ class _Varier:
             structure, pending = self._begin_digest((*left, written))
             owners = {id(its): path for path, its in zip(call.paths, held.values(), strict=True)}
             memory = _describe_memory(result, (*held.values(), *state.values()), owners)
-            changed = tuple(_read_own_numbers(call).items() - numbers.items())
             by_now = _read_own_tensors(call.owner) | _read_state(call.modules)
             others = tuple(path for path, its in state.items() if by_now.get(path) is not its)
             in_place = tuple(path for path, its in state.items() if _sign_leaf(its) != signed[path])
+            changed = [*_read_own_numbers(call).items() - numbers.items()]
+            changed += _summarize(torch, [(its, by_now.get(its)) for its in (*others, *in_place)])
             lines = tuple(seen or ())
             structure += names
-            return _CallLeft(structure, pending, changed, memory, in_place, others, lines)
+            return _CallLeft(structure, pending, tuple(changed), memory, in_place, others, lines)
 
     @contextlib.contextmanager
     def _enter(self, call: KeptCall, variation: Variation) -> Generator[None]:
@@ -454,6 +455,22 @@ def _read_own_numbers(call: KeptCall) -> dict[str, float | None]:
     small = read_small(call.owner).items()
     numbers = {name: float(its) for name, its in small if not is_tensor(its) or its.numel() == 1}
     return {name: its if math.isfinite(its) else None for name, its in numbers.items()}
+
+
+def _summarize(
+    torch: Any, tensors: Iterable[tuple[str, Any]]
+) -> Iterator[tuple[str, float | None]]:
+    """Summarize each tensor by a number that rounding moves by no more than that: magnitudes by
+    place and sign; None where it is not finite. Of half precision it is moved by more."""
+    for path, tensor in tensors:
+        if tensor is None or not torch_api.is_plain_tensor(torch, tensor):
+            continue
+        if tensor.is_complex() or tensor.element_size() < 4:
+            continue
+        values = tensor.detach().double().flatten()
+        weights = 1 + torch.arange(len(values), device=values.device).double().sin().abs()
+        total = float((values.clamp(min=0) * weights - values.clamp(max=0) * (3 - weights)).sum())
+        yield f"{path} {[*tensor.shape]}", total if math.isfinite(total) else None
 
 
 def _change_held(

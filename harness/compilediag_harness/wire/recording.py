@@ -169,7 +169,8 @@ class CallVaried(Event):
     """The step in which the program made it."""
     numbers: tuple[tuple[str, float | None], ...] = ()
     """Of the object that is called those that the call changed, as it left them; some may be
-    tensors of one element. None: not finite."""
+    tensors of one element. And a summary of each tensor in `written` and `replaced`, by name and
+    shape. None: not finite."""
     memory: tuple[str, ...] = ()
     """What it returned that is written where the caller writes into something else, in words."""
     lines: tuple[WatchedLines, ...] = ()
