@@ -412,20 +412,21 @@ def test_what_a_call_writes_to_and_what_it_replaces():
     class Average(torch.nn.Module):
         def __init__(self):
             super().__init__()
-            for name in ("written", "replaced", "read"):
+            for name in ("written", "hidden", "replaced", "read"):
                 self.register_buffer(name, torch.ones(2))
 
         def forward(self, x):
             self.written += 1
+            self.hidden.data[0] = 5
             self.replaced = self.replaced + 1
             return x * self.read
 
     made, _, _ = vary(call_with(Average(), (torch.ones(3, 2),)))
     as_it_was = made[f"training, {KIND}", "as it was"]
-    assert as_it_was.written == ("module 0 written",)
+    assert {*as_it_was.written} == {"module 0 written", "module 0 hidden"}
     assert as_it_was.replaced == ("module 0 replaced",)
     left = dict(as_it_was.numbers)
-    assert left.keys() == {"module 0 written [2]", "module 0 replaced [2]"}
+    assert left.keys() == {f"module 0 {its} [2]" for its in ("written", "hidden", "replaced")}
     assert left["module 0 written [2]"] == left["module 0 replaced [2]"] > 0
 
 

@@ -15,7 +15,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -30,6 +30,7 @@ from compilediag_harness.trials import forked
 from compilediag_harness.trials.call_digest import CallDigester, DigestBatch, PendingDigest
 from compilediag_harness.trials.forked import Send
 from compilediag_harness.trials.kept_calls import (
+    MAX_COUNTED,
     PLAIN,
     CallKeeper,
     KeptCall,
@@ -319,7 +320,7 @@ class _Varier:
         # `held` keeps what is replaced alive: nothing new gets its id.
         held = _read_leaves(arguments)
         state = _read_own_tensors(call.owner) | _read_state(call.modules)
-        numbers = _read_own_numbers(call)
+        numbers, before = _read_own_numbers(call), _summarize(torch, state)
         signed = {path: _sign_leaf(leaf) for path, leaf in (held | state).items()}
         with self._enter(call, variation):
             with self._watch() as seen:
@@ -344,13 +345,16 @@ class _Varier:
             owners = {id(its): path for path, its in zip(call.paths, held.values(), strict=True)}
             memory = _describe_memory(result, (*held.values(), *state.values()), owners)
             by_now = _read_own_tensors(call.owner) | _read_state(call.modules)
+            changed = tuple(_read_own_numbers(call).items() - numbers.items())
             others = tuple(path for path, its in state.items() if by_now.get(path) is not its)
-            in_place = tuple(path for path, its in state.items() if _sign_leaf(its) != signed[path])
-            changed = [*_read_own_numbers(call).items() - numbers.items()]
-            changed += _summarize(torch, [(its, by_now.get(its)) for its in (*others, *in_place)])
-            lines = tuple(seen or ())
+            signs = {path for path, its in state.items() if _sign_leaf(its) != signed[path]}
+            after = _summarize(torch, by_now, {*others, *signs})
+            # A write through `.data` is not counted in the version of a tensor.
+            signs |= {path for path in before.keys() & after.keys() if before[path] != after[path]}
+            changed += tuple(its for path, its in after.items() if path in {*others, *signs})
+            in_place, lines = tuple(signs.difference(others)), tuple(seen or ())
             structure += names
-            return _CallLeft(structure, pending, tuple(changed), memory, in_place, others, lines)
+            return _CallLeft(structure, pending, changed, memory, in_place, others, lines)
 
     @contextlib.contextmanager
     def _enter(self, call: KeptCall, variation: Variation) -> Generator[None]:
@@ -458,19 +462,24 @@ def _read_own_numbers(call: KeptCall) -> dict[str, float | None]:
 
 
 def _summarize(
-    torch: Any, tensors: Iterable[tuple[str, Any]]
-) -> Iterator[tuple[str, float | None]]:
-    """Summarize each tensor by a number that rounding moves by no more than that: magnitudes by
-    place and sign; None where it is not finite. Of half precision it is moved by more."""
-    for path, tensor in tensors:
-        if tensor is None or not torch_api.is_plain_tensor(torch, tensor):
+    torch: Any, tensors: Mapping[str, Any], wanted: Collection[str] = ()
+) -> dict[str, tuple[str, float | None]]:
+    """Summarize small tensors, and those that are wanted, by name: each with its shape and a number
+    that rounding moves by no more than that, magnitudes by place and sign; None where it is not
+    finite. Parameters are not small, and rounding moves half precision by more."""
+    summed: dict[str, tuple[str, float | None]] = {}
+    for path, tensor in tensors.items():
+        is_small = tensor.numel() <= MAX_COUNTED and not isinstance(tensor, torch.nn.Parameter)
+        if not (is_small or path in wanted) or not torch_api.is_plain_tensor(torch, tensor):
             continue
         if tensor.is_complex() or tensor.element_size() < 4:
             continue
         values = tensor.detach().double().flatten()
         weights = 1 + torch.arange(len(values), device=values.device).double().sin().abs()
         total = float((values.clamp(min=0) * weights - values.clamp(max=0) * (3 - weights)).sum())
-        yield f"{path} {[*tensor.shape]}", total if math.isfinite(total) else None
+        finite = total if math.isfinite(total) else None
+        summed[path] = f"{path} {[*tensor.shape]}", finite
+    return summed
 
 
 def _change_held(
