@@ -129,7 +129,10 @@ def list_variations(kept: KeptCallable, call: KeptCall) -> list[Variation]:
     begin = () if first is None else _vary_values(call, first)
     beyond, far = (
         [replace(its, label=f"{begin}{its.label}", is_eager=True, is_beyond=True) for its in more]
-        for begin, more in ((BEYOND, _go_beyond(call, groups)), (FAR, _enlarge(call, groups)))
+        for begin, more in (
+            (BEYOND, _go_beyond(call, groups)),
+            (FAR, _list_far_sizes(call, groups)),
+        )
     )
     return [AS_IT_WAS, *begin, *beyond, *far, *_take_in_turn(sizes), *_take_in_turn(others), *own]
 
@@ -317,17 +320,14 @@ def _resize(label: str, dims: Iterable[tuple[int, int]], new: int) -> Variation:
 
 
 def _go_beyond(call: KeptCall, groups: list[_Group]) -> Iterator[Variation]:
-    """Go beyond what any call of the program had, which it may not support: another rank or dtype,
-    several sizes of 1, a size of one tensor that is no more that of another, other constants."""
+    """Go beyond what any call of the program had, which it may not support: a dimension less,
+    another dtype, several sizes of 1, a size of one tensor that is no more that of another, other
+    constants."""
     first = next((index for index, its in _list_tensors(call) if its.ndim), None)
     if first is not None:
         path, ndim = call.paths[first], call.leaves[first].ndim
-        ranks: dict[str, _Change] = {
-            "without its first dimension": lambda its: its[0].clone(),
-            "with a dimension more": lambda its: its[None].clone(),
-        }
-        for how, change in ranks.items():
-            yield Variation(f"{path} {how}", changed=(first, change))
+        if ndim > 1:
+            yield Variation(f"{path} without its first dimension", changed=(first, _drop_first))
         for feature in dict.fromkeys((1, ndim - 1)) if ndim > 2 else ():
             others = [its.dims for its in groups if (first, feature) not in its.dims]
             dims = itertools.chain.from_iterable(others)
@@ -340,10 +340,14 @@ def _go_beyond(call: KeptCall, groups: list[_Group]) -> Iterator[Variation]:
             yield from _vary_alone(call, group)
 
 
-def _enlarge(call: KeptCall, groups: list[_Group]) -> Iterator[Variation]:
+def _list_far_sizes(call: KeptCall, groups: list[_Group]) -> Iterator[Variation]:
     for group in groups:
         if not group.is_fixed:
             yield from _vary_sizes(call, group, [its for its in LARGE if its > group.size])
+
+
+def _drop_first(tensor: Any) -> Any:
+    return tensor[0].clone()
 
 
 def _vary_alone(call: KeptCall, group: _Group) -> Iterator[Variation]:

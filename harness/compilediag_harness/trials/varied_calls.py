@@ -172,18 +172,6 @@ def _note_end(messages: list[Any], problem: str | None) -> list[Any]:
     return noted
 
 
-class _CallLeft(NamedTuple):
-    """What a call left, as in `CallVaried`."""
-
-    structure: str
-    pending: PendingDigest
-    numbers: tuple[tuple[str, float | None], ...]
-    memory: tuple[str, ...]
-    written: tuple[str, ...]
-    replaced: tuple[str, ...]
-    lines: tuple[WatchedLines, ...]
-
-
 class _Varier:
     """Makes kept calls again, for so many seconds."""
 
@@ -290,11 +278,11 @@ class _Varier:
             module.training = training if variation.training is None else variation.training
         _seed(torch)
         before = torch_compiles.read_counter("stats", "unique_graphs") or 0
-        left, raised = None, None
+        event, pending, raised = self._make_event(varied), list[PendingDigest](), None
         leaves = call.leaves if variation is AS_IT_WAS else ()
         given = [self._digester.begin(leaf) for leaf in leaves]  # before it is written to
         try:
-            left = self._read_left(call, variation)
+            event, pending = self._read_left(varied, event)
         except KeyboardInterrupt:  # without a fork: it ends them all
             raise
         except BaseException as error:  # of the program; `SystemExit` too
@@ -302,18 +290,16 @@ class _Varier:
             raised = clip(f"{get_class(error).__name__}: {first}", MAX_REASON)
         compiles = (torch_compiles.read_counter("stats", "unique_graphs") or 0) - before
         texts = (f"{path}: {its.structure}" for path, its in zip(call.paths, given, strict=False))
-        event = self._make_event(varied, raised=raised, compiles=compiles)
-        event = replace(event, given=tuple(texts), given_digests=tuple(DigestBatch(given).read()))
-        if left is None:
-            return event
-        digest = tuple(DigestBatch([left.pending]).read())
-        event = replace(event, structure=left.structure, digest=digest)
-        event = replace(event, numbers=left.numbers, memory=left.memory, lines=left.lines)
-        return replace(event, written=left.written, replaced=left.replaced)
+        event = replace(event, raised=raised, compiles=compiles, given=tuple(texts))
+        event = replace(event, given_digests=tuple(DigestBatch(given).read()))
+        return replace(event, digest=tuple(DigestBatch(pending).read()))
 
-    def _read_left(self, call: KeptCall, variation: Variation) -> _CallLeft:
-        """Make a call, and read what it left: results, gradients, and what it wrote to."""
-        torch = self._torch
+    def _read_left(
+        self, varied: VariedCall, event: CallVaried
+    ) -> tuple[CallVaried, list[PendingDigest]]:
+        """Make a call, and read what it left, into its event: results, gradients, and what it wrote
+        to; their digest is begun."""
+        torch, call, variation = self._torch, varied.call, varied.variation
         if variation.held is not None:  # it may be gone by now, where nothing is put back
             _change_held(torch, *variation.held)
         inputs, arguments = self._build_arguments(call, variation)
@@ -352,9 +338,10 @@ class _Varier:
             # A write through `.data` is not counted in the version of a tensor.
             signs |= {path for path in before.keys() & after.keys() if before[path] != after[path]}
             changed += tuple(its for path, its in after.items() if path in {*others, *signs})
-            in_place, lines = tuple(signs.difference(others)), tuple(seen or ())
-            structure += names
-            return _CallLeft(structure, pending, changed, memory, in_place, others, lines)
+            event = replace(event, structure=f"{structure}{names}", numbers=changed, memory=memory)
+            written = tuple(signs.difference(others))
+            event = replace(event, written=written, replaced=others, lines=tuple(seen or ()))
+            return event, [pending]
 
     @contextlib.contextmanager
     def _enter(self, call: KeptCall, variation: Variation) -> Generator[None]:
@@ -382,13 +369,11 @@ class _Varier:
         doubles = [its.double() if _is_floating(its) else its for its in leaves]
         return pending.structure, self._digester.begin(doubles)
 
-    def _make_event(
-        self, varied: VariedCall, *, raised: str | None, compiles: int = 0
-    ) -> CallVaried:
+    def _make_event(self, varied: VariedCall, *, raised: str | None = None) -> CallVaried:
         """Make the event of a call of which nothing is known but what it raised."""
         kept, call, variation = varied
         kind = call.label, call.number, variation.label
-        event = CallVaried(self._t, kept.place, *kind, "", (), raised, compiles, step=call.step)
+        event = CallVaried(self._t, kept.place, *kind, "", (), raised, 0, step=call.step)
         return replace(event, is_new_size=variation.is_new_size)
 
     def _build_arguments(self, call: KeptCall, variation: Variation) -> tuple[list[Any], Any]:
