@@ -131,8 +131,10 @@ def _save(proof: Proof, document: CertificateDocument) -> None:
         receipt = replace(proof.after.receipt, extensions=extensions)
         write_receipt(receipt, get_receipt_path(proof.folder))
         if document.verdict == "proved":
-            old = add_certified(proof.before.receipt, proof.after.receipt, document)
             recorded = proof.recorded
+            # An execution of the old state that was made again is not what was recorded.
+            before = proof.before if recorded is None else recorded
+            old = add_certified(before.receipt, proof.after.receipt, document)
             folder = os.path.join(proof.folder, "old") if recorded is None else recorded.path
             write_receipt(old, get_receipt_path(folder))
             if recorded is not None:

@@ -164,10 +164,15 @@ def test_where_calls_get_other_arguments_the_function_above_is_called_again(
     monkeypatch.chdir(tmp_path)
     write({"train.py": GENERATE})
     record("train.py")
-    padded = "score(torch.nn.functional.pad(x, (0, 64 - len(x))))[len(x) - 1:][:1]"
+    padded = "score(torch.nn.functional.pad(x, (0, max(64, len(x)) - len(x))))[len(x) - 1:][:1]"
     write({"train.py": GENERATE.replace("score(x)[-1:]", padded)})
     code, document = certify("--", "train.py")
     assert (code, document["executions"]) == (0, 3), document
+    # A longer one is cut off in silence.
+    write({"train.py": GENERATE.replace("score(x)[-1:]", padded.replace("max(64, len(x))", "64"))})
+    code, document = certify("--", "train.py")
+    assert code == 4, document
+    assert "far larger, size" in json.dumps(document)
 
 
 def run_and_read_next(capfd: pytest.CaptureFixture[str], *options: str) -> str:
