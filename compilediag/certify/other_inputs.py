@@ -26,7 +26,7 @@ from compilediag.certify.values import is_rounding
 from compilediag.receipt.schema.compiles import ProofFigure
 from compilediag.rules.make_finding import format_count, shorten
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import BEYOND, FAR, NO_TIME_LEFT, CallVaried, Location
+from compilediag_harness.wire import BEYOND, NO_TIME_LEFT, CallVaried, Location
 
 AS_IT_WAS = "as it was"
 _SIZE = re.compile(r"size (\d+) → ")
@@ -69,7 +69,7 @@ class VariedComparison:
     undecided: list[str] = field(default_factory=list[str])
     #: An argument that the new state gives a call, and the old one does not.
     extra: dict[_MadeCall, str] = field(default_factory=dict[_MadeCall, str])
-    #: Sizes far beyond those of the run that the new state does not take.
+    #: What is beyond the run and raises in the new state alone.
     limits: list[str] = field(default_factory=list[str])
     rounding: float = 0.0  #: By how much recorded calls differ.
     #: What each call is given as it was.
@@ -233,9 +233,9 @@ def _compare_varied(
     elif problem is not None and (key[3] == AS_IT_WAS or not is_comparable):
         # The recorded calls themselves are compared by another point.
         tally.moved[key[:3]] = f"{name}: {problem}; {_explain_moved(before, after)}"
-    elif key[3].startswith(FAR) and after.raised is not None:
-        # As of a buffer that is allocated once: the limit is said, and no result is wrong.
-        tally.limits.append(f"with {after.variation.removeprefix(FAR)}, {_NEVER}, it raises")
+    elif problem is not None and is_beyond and after.raised is not None:
+        # As behind a buffer that is allocated once: the limit is said, and no result is wrong.
+        tally.limits.append(f"with {after.variation.removeprefix(BEYOND)}, {_NEVER}, it raises")
     elif problem is not None and (is_beyond or (before.is_new_size and after.raised is not None)):
         tally.undecided.append(f"{name}, {_NEVER}: {problem}")
     elif key[3] == _GRADIENTS_ON and before.raised is None and after.raised is not None:

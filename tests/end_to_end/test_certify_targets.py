@@ -172,7 +172,7 @@ def test_where_calls_get_other_arguments_the_function_above_is_called_again(
     write({"train.py": GENERATE.replace("score(x)[-1:]", padded.replace("max(64, len(x))", "64"))})
     code, document = certify("--", "train.py")
     assert code == 4, document
-    assert "far larger, size" in json.dumps(document)
+    assert "beyond the run: size" in json.dumps(document)
 
 
 def run_and_read_next(capfd: pytest.CaptureFixture[str], *options: str) -> str:

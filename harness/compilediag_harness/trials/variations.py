@@ -18,7 +18,7 @@ from compilediag_harness.trials.kept_calls import (
     is_tensor,
     read_small,
 )
-from compilediag_harness.wire import BEYOND, EAGER, FAR, IN_DOUBLE, OWN_BACKEND, clip
+from compilediag_harness.wire import BEYOND, EAGER, IN_DOUBLE, OWN_BACKEND, clip
 
 MAX_OTHERS = 4
 """Other values that were seen, of one number."""
@@ -127,14 +127,11 @@ def list_variations(kept: KeptCallable, call: KeptCall) -> list[Variation]:
         for variation in _vary_sizes(call, group, (group.size + 1, 1))
     ]
     begin = () if first is None else _vary_values(call, first)
-    beyond, far = (
-        [replace(its, label=f"{begin}{its.label}", is_eager=True, is_beyond=True) for its in more]
-        for begin, more in (
-            (BEYOND, _go_beyond(call, groups)),
-            (FAR, _list_far_sizes(call, groups)),
-        )
+    beyond = (
+        replace(its, label=f"{BEYOND}{its.label}", is_eager=True, is_beyond=True)
+        for its in _go_beyond(call, groups)
     )
-    return [AS_IT_WAS, *begin, *beyond, *far, *_take_in_turn(sizes), *_take_in_turn(others), *own]
+    return [AS_IT_WAS, *begin, *beyond, *_take_in_turn(sizes), *_take_in_turn(others), *own]
 
 
 def _list_sizes(size: int) -> list[int]:
@@ -322,7 +319,7 @@ def _resize(label: str, dims: Iterable[tuple[int, int]], new: int) -> Variation:
 def _go_beyond(call: KeptCall, groups: list[_Group]) -> Iterator[Variation]:
     """Go beyond what any call of the program had, which it may not support: a dimension less,
     another dtype, several sizes of 1, a size of one tensor that is no more that of another, other
-    constants."""
+    constants, and sizes far larger."""
     first = next((index for index, its in _list_tensors(call) if its.ndim), None)
     if first is not None:
         path, ndim = call.paths[first], call.leaves[first].ndim
@@ -334,16 +331,12 @@ def _go_beyond(call: KeptCall, groups: list[_Group]) -> Iterator[Variation]:
             yield _resize(f"every size 1 but dimension {feature} of {path}", dims, 1)
     if any(its.is_floating_point() for _, its in _list_tensors(call)):
         yield Variation("bfloat16", dtype="bfloat16")
+    varied = [group for group in groups if not group.is_fixed]
     yield from _vary_constants(call)
-    for group in groups:
-        if not group.is_fixed:
-            yield from _vary_alone(call, group)
-
-
-def _list_far_sizes(call: KeptCall, groups: list[_Group]) -> Iterator[Variation]:
-    for group in groups:
-        if not group.is_fixed:
-            yield from _vary_sizes(call, group, [its for its in LARGE if its > group.size])
+    for group in varied:
+        yield from _vary_alone(call, group)
+    for group in varied:
+        yield from _vary_sizes(call, group, [its for its in LARGE if its > group.size])
 
 
 def _drop_first(tensor: Any) -> Any:

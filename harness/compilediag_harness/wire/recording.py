@@ -193,9 +193,6 @@ ROUNDS = "; rounds"
 BEYOND = "beyond the run: "
 """Begin of a variation that no call of the program may ever have."""
 
-FAR = f"{BEYOND}far larger, "
-"""Begin of one with a size far larger than those that calls had."""
-
 NO_TIME_LEFT = "for which no time was left"
 """In a sentence of what was left out: it begins with the number of calls."""
 
