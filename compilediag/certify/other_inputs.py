@@ -110,7 +110,8 @@ def check_other_inputs(
     covered = [key for key in tally.equal if key[3] != AS_IT_WAS]
     every = *old.values(), *new.values()
     open_ones = [*tally.undecided, *tally.moved.values()]
-    details = [*tally.different, *open_ones, *tally.unknown]
+    limits = [f"{its} only after" for its in tally.limits]
+    details = [*tally.different, *open_ones, *tally.unknown, *limits]
     details += [f"only before: {_format(old[key])}" for key in sorted(old.keys() - new.keys())]
     details += [f"only after: {_format(new[key])}" for key in sorted(new.keys() - old.keys())]
     details += [f"raises in both: {_format(old[key])}" for key in sorted(tally.raised)]
@@ -146,8 +147,8 @@ def check_other_inputs(
         left = next((f": {text}" for end in ends for text in end.left_out), "")
         why = f"no call was made again with other inputs in both states{left}"
         outcome, sentence = "undecided", min(tally.unknown, default=why)
-    elif tally.limits:
-        sentence = f"{sentence}; {tally.limits[0]} only after"
+    elif limits:
+        sentence = f"{sentence}; {limits[0]}"
     elif any(counts):
         sentence = f"{sentence}; {counts[0]} of them compile again before, {counts[1]} after"
     texts = [text for end in ends for text in end.left_out if NO_TIME_LEFT in text]

@@ -1022,7 +1022,8 @@ def test_without_a_fork_the_process_itself_makes_the_calls(monkeypatch, capfd):
         state.append((dict(model.state_dict()), model.norm.weight.grad.clone()))
         state.append((torch.get_rng_state(), torch._dynamo.config.recompile_limit))
 
-    made, _, events = vary(run)
+    made, ended, events = vary(run)
+    assert "beyond the run, which need a fork" in ended[0].left_out[-1]
     assert len(made) > 8
     assert {label for (_, label), its in made.items() if its.raised} <= {
         *(f"dimension 1 of x: 3 → {size}" for size in (4, 6)),  # another number of features

@@ -163,6 +163,7 @@ def test_what_raises_beyond_the_run_is_a_limit_that_is_said() -> None:
     assert point.outcome == "holds"
     said = "1 varied call: all equal; with size 4 → 257, which no call had, it raises only after"
     assert point.sentence == said
+    assert "with size 4 → 257, which no call had, it raises only after" in point.details
     assert judge(old, state(SAME, SIZE, varied(name, 2.0))).outcome == "undecided"
 
 
