@@ -541,7 +541,7 @@ def test_sizes_past_a_table_and_past_a_small_integer_are_beyond_the_run():
 
 
 @pytest.mark.parametrize("problem", ["time", "memory", "crash"])
-def test_a_call_beyond_the_run_that_cannot_end_is_left_out(problem, monkeypatch):
+def test_a_call_beyond_the_run_that_crashes_or_needs_too_much_is_said(problem, monkeypatch):
     monkeypatch.setattr(varied_calls, "APART_S", 1.0)
     problems = {
         "time": lambda: time.sleep(60),
@@ -559,10 +559,15 @@ def test_a_call_beyond_the_run_that_cannot_end_is_left_out(problem, monkeypatch)
         return x + 1
 
     made, ended, _ = vary(call_with(add, *SIZES), beyond=True)
-    labels = [label.removeprefix(wire.BEYOND) for _, label in made]
-    assert "bfloat16" in labels
-    assert "size 6 → 257" not in labels
-    assert ended[0].left_out == ()
+    by_label = {label.removeprefix(wire.BEYOND): its for (_, label), its in made.items()}
+    assert by_label["bfloat16"].raised is None
+    if problem == "crash":
+        assert by_label["size 6 → 257"].raised == "the process ended by signal 6"
+        assert ended[0].left_out == ()
+    else:
+        assert "size 6 → 257" not in by_label
+        said = "beyond the run, for which no time was left, or no memory"
+        assert said in ended[0].left_out[-1]
     assert (KIND, "size 6 → 1") in vary(call_with(add, *SIZES))[0]
 
 

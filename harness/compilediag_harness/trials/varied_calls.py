@@ -227,7 +227,8 @@ class _Varier:
                     send(f"{varied.kind}: it was not varied, since it fails as it was")
 
         if self._not_made:
-            why = "which need a fork" if self.folder is None else NO_TIME_LEFT
+            why = f"{NO_TIME_LEFT}, or no memory"
+            why = "which need a fork" if self.folder is None else why
             send(f"{self._not_made} of {len(calls)} calls, beyond the run, {why}")
 
     def _list_calls(self, send: Send) -> list[VariedCall]:
@@ -253,11 +254,10 @@ class _Varier:
         return sorted(calls, key=lambda its: its.variation.own_backend)
 
     def _make_apart(self, varied: VariedCall, send: Send) -> None:
-        """Make a call in a fork of its own, and send what came out; nothing where it crashes. One
-        that needs more memory or time than it gets is the last of its kind."""
-        if self.folder is None or self._apart_s <= 0.0:
-            self._not_made += 1
+        """Make a call in a fork of its own, and send what came out, a crash too. One that needs
+        more memory or time than it gets is the last of its kind."""
         if self.folder is None or self._apart_s <= 0.0 or varied.kind in self._too_much:
+            self._not_made += 1
             return
 
         def make(send: Send) -> None:
@@ -269,8 +269,9 @@ class _Varier:
         self._apart_s -= time.monotonic() - began
         if problem in forked.ENDED_FROM_OUTSIDE or (made and _NO_MEMORY in (made[0].raised or "")):
             self._too_much.add(varied.kind)
-        elif problem is None:
-            send(*made)
+            self._not_made += 1
+        else:
+            send(made[0] if problem is None else self._make_event(varied, raised=problem))
 
     def _make_call(self, varied: VariedCall) -> CallVaried:
         torch, call, variation = self._torch, varied.call, varied.variation
