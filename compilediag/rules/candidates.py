@@ -40,7 +40,7 @@ from compilediag.rules.changes import (
     make_variable_change,
 )
 from compilediag.rules.environment_variables import format_export, join_values
-from compilediag.rules.facts import Facts, is_branched_on, is_integer
+from compilediag.rules.facts import STATIC, Facts, is_branched_on, is_integer
 from compilediag.rules.fix_context import (
     FIRST_WITH_UNBACKED,
     PARAMETER,
@@ -332,11 +332,6 @@ def _list_growing_sources(context: FixContext) -> list[str]:
     return [_format_sources(source, dims) for source, dims in sizes.items() if "," not in source]
 
 
-_STATIC = re.compile(r"\._(?:buffers|parameters)\[")
-"""Their sizes are constants of every graph, whether the code needs that or not: torch's options
-`force_nn_module_property_static_shapes` and `force_parameter_static_shapes`."""
-
-
 def find_dynamic_size(known: Facts, version: Version) -> str | None:
     """Find the sources of a size that a setting makes dynamic. 0 and 1 stay constants, and so does
     a size that the graph made one. A tensor of a module that grows where the code asks for its size
@@ -351,7 +346,7 @@ def find_dynamic_size(known: Facts, version: Version) -> str | None:
     held = new and group.kind in ("shape", "parameter") and not is_branched_on(group)
     if not passed and not held:
         return None
-    if (not _STATIC.search(source) and group.constant_dimensions) or known.is_split:
+    if (not STATIC.search(source) and group.constant_dimensions) or known.is_split:
         return None
     return _format_sources(source, dimensions) if new else source
 

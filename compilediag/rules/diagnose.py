@@ -221,8 +221,8 @@ def _find_roots(findings: Sequence[Finding], analysis: Analysis) -> dict[int, in
 
 
 def _leave_to_breaks(findings: Iterable[Finding], analysis: Analysis) -> Iterator[Finding]:
-    """Take recipes and settings from findings about frames that only a break made: without it torch
-    compiles no such frame, whose variables they name."""
+    """Say of findings about frames that only a break made that torch compiles no such frame without
+    it: what it needs then is another question."""
     groups = (group for of_code in analysis.causes.groups.values() for group in of_code)
     recompiled = {group.id: group.all_recompiles for group in groups}
     for finding in findings:
@@ -231,10 +231,15 @@ def _leave_to_breaks(findings: Iterable[Finding], analysis: Analysis) -> Iterato
         is_break = finding.rule.startswith(breaks.BREAKS)
         if broken is None or is_break or not (finding.fix.recipe or finding.fix.candidates):
             yield finding
+            continue
+        place = format_place(broken.file, broken.line)
+        if finding.fix.recipe is None:
+            alone = replace(finding, fix=replace(finding.fix, candidates=()))
+            yield replace_advice(alone, recompiles.AFTER_BREAK.fill(place=place))
         else:
-            advice = recompiles.AFTER_BREAK.fill(place=format_place(broken.file, broken.line))
-            fix = replace(finding.fix, candidates=())
-            yield replace_advice(replace(finding, fix=fix), advice)
+            said = f"without the graph break at {place} torch compiles no such frame"
+            caveat = "; ".join(filter(None, (finding.fix.caveat, said)))
+            yield replace(finding, fix=replace(finding.fix, caveat=caveat))
 
 
 def _note_wanted(findings: Iterable[Finding], analysis: Analysis) -> Iterator[Finding]:

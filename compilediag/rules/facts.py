@@ -32,6 +32,10 @@ _RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d+)
 _COUNTED = re.compile(r"(\d+) (?:items?|keys?)\b")
 _UNSET = re.compile(r"(?:None|False|.* absent)$|\d+ (?:items?|keys?)\b")
 
+STATIC = re.compile(r"\._(?:buffers|parameters)\[")
+"""Their sizes are constants of every graph, whether the code needs that or not: torch's options
+`force_nn_module_property_static_shapes` and `force_parameter_static_shapes`."""
+
 TENSOR_USES = frozenset({"arithmetic", "operand"})
 """Uses in which a tensor does what the number does."""
 INT_USES = frozenset(
@@ -87,9 +91,11 @@ class Facts:
     def first_call(self) -> list[UserCall] | None:
         """The calls of the program's own that may be made eager once; None where one is not known,
         or may be of more than what is compiled, as that of a trainer."""
-        frame = self.group.recompiles[0].frame.function.rpartition(".")[2]
+        # An optimizer's `step` is wrapped by torch: then the frame has the name of the wrapper.
+        own = {self.group.recompiles[0].frame.function, self.group.location.function}
+        names = {name.rpartition(".")[2] for name in own}
         direct = all(
-            call.arguments or call.text.partition("(")[0].rpartition(".")[2] == frame
+            call.arguments or call.text.partition("(")[0].rpartition(".")[2] in names
             for call in self.calls or ()
         )
         return self.calls if direct else None
@@ -114,14 +120,14 @@ class Facts:
             function = self.group.location.file, self.group.location.function.rpartition(".")[2]
             writers = [(at.file, at.function.rpartition(".")[2]) for at in cause.writers]
             unset = function in writers if cause.changed is None else cause.changed.in_call
-        return (
-            unset
-            and self.is_second_call(event)
-            and not any(
-                run.again and run.t > event.t and run.compile_id.endswith("/0")
-                for run in self.timeline.served
-                if get_compile_id(run).frame == event.id.frame
-            )
+        return unset and self.is_second_call(event) and not self._is_first_served_after(event)
+
+    def _is_first_served_after(self, event: Recompile) -> bool:
+        """True where the first graph of a frame served a call after a recompile."""
+        return any(
+            run.again and run.t > event.t and run.compile_id.endswith("/0")
+            for run in self.timeline.served
+            if get_compile_id(run).frame == event.id.frame
         )
 
     def is_second_call(self, event: Recompile) -> bool:
@@ -151,7 +157,7 @@ class Facts:
         for event in self.timeline.guarded_inputs:
             alone = [text for text in event.conditions if {*SIZE.findall(text)} == {size}]
             texts = [text.replace(size, "size") for text in alone]
-            if get_compile_id(event).frame != frame or not change.before.isdigit():
+            if get_compile_id(event).frame != frame or change.before in ("0", "1"):
                 continue
             if texts and not any(re.fullmatch(r"size == \d+", text) for text in texts):
                 before = {"size": int(change.before)}
@@ -160,14 +166,44 @@ class Facts:
 
     @cached_property
     def begins_within(self) -> bool:
-        """True where the first graph was made for a view that begins within its tensor: if its
-        sizes are dynamic, torch compiles again for one that begins where the tensor does."""
+        """True where the first graph was made for a view that begins within its tensor, and was
+        called, or another compiled, for one that may begin where the tensor does: if its sizes are
+        dynamic, torch makes a graph for each of both."""
         frames = {event.id.frame for event in self.group.all_recompiles}
-        offsets: dict[str, int] = {}
+        served = any(map(self._is_first_served_after, self.group.all_recompiles))
+        offsets: dict[tuple[FrameId, str], list[bool]] = {}
         for event in self.timeline.guarded_inputs:
-            if get_compile_id(event).frame in frames:
-                offsets = {its.source: its.offset for its in event.tensors} | offsets
-        return any(offsets.get(part.first.source, 0) > 1 for part in self.group.parts)
+            frame = get_compile_id(event).frame
+            for its in event.tensors if frame in frames else ():
+                offsets.setdefault((frame, its.source), []).append(its.offset > 1)
+        own = ((frame, part.first.source) for part in self.group.parts for frame in frames)
+        within = (offsets.get(key, [False]) for key in own)
+        return any(begins[0] and (served or not all(begins)) for begins in within)
+
+    @cached_property
+    def has_own_symbols(self) -> bool:
+        """True where no other dimension of the first call had one of the sizes that changed: torch
+        takes sizes that are equal then for one symbol, if all are dynamic."""
+        changed = {
+            (event.id.frame, cause.source, change.dimension)
+            for cause, event in self.group.members
+            for change in find_changed_dims(cause.expected, cause.actual)
+        }
+        frames = {event.id.frame for event in self.group.all_recompiles}
+        first = {
+            get_compile_id(event).frame: event.tensors
+            for event in self.timeline.guarded_inputs
+            if event.compile_id.endswith("/0")
+        }
+        for frame in frames:
+            sizes: dict[bool, set[int]] = {True: set(), False: set()}
+            for its in first.get(frame, ()):
+                sizes[False].add(its.offset)  # a symbol, too
+                for dimension, size in enumerate(() if STATIC.search(its.source) else its.shape):
+                    sizes[(frame, its.source, dimension) in changed].add(size)
+            if not sizes[True] or sizes[True] & sizes[False]:
+                return False
+        return True
 
     @cached_property
     def is_static(self) -> bool:

@@ -173,7 +173,7 @@ def _describe_optimizer(known: Facts) -> TitleAndAdvice:
     if re.search(r" (?:[<>]=?|%) ", group.first.guard):
         return title, EACH_SIDE
     if not known.later and known.first_call is not None:
-        return title, FIRST_CALL
+        return title, FIRST_CALL.fill(name="the optimizer's state")
     if _DICT.search(variable) or any(map(_KEYS.fullmatch, values)):
         return title, FIRST_STATE if _STATE.search(variable) else SAME_OPTIMIZER
     numbers = bool(values) and all(map(facts.is_number, values))

@@ -112,6 +112,57 @@ def filled(made: str, fill: str, read: str, sizes: Any = (4, 4, 4)) -> str:
     return FILLED.format(made=made, fill=fill, read=read, sizes=sizes)
 
 
+OPTIMIZER = """
+class Signed(torch.optim.Optimizer):
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                state = self.state[p]
+                if len(state) == 0:
+                    state["average"] = torch.zeros_like(p)
+                state["average"].mul_(0.9).add_(p.grad)
+                p.add_(state["average"].sign(), alpha=-group["lr"])
+
+
+def main():
+    net, results = nn.Linear(4, 1), []
+    nn.init.ones_(net.weight), nn.init.ones_(net.bias)
+    step = torch.compile(Signed(net.parameters(), {"lr": 0.1}).step, backend="eager")
+    for _ in range(3):
+        net(torch.ones(2, 4)).sum().backward()
+        step()
+        results.append(net.weight.detach().clone())
+    return results
+"""
+CARRIED = "z = (x * 2, print(end=''), y)[0]\n    return z + y.sum()"
+"""Dynamo gives what it computed before the break a name of its own."""
+
+REMOVED = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.first.gain = self.second.gain = 2
+
+    def forward(self, x):
+        x = self.first(x) * self.first.gain
+        return self.second(x) * self.second.gain
+
+
+def main():
+    net, results = Net(), []
+    layers = net.first, net.second
+    hooks = [layer.register_forward_pre_hook(lambda *_: None) for layer in layers]
+    compiled = torch.compile(net, backend="eager")
+    for turn in range(3):
+        results.append(compiled(torch.ones(2, 4)))
+        for layer, hook in zip(layers, hooks):
+            hook.remove()
+            layer.gain = 3
+    return results
+"""
+
 INTS, FLOATS = (1, 2, 3, 4, 5), (0.1, 0.2, 0.3)
 UNSET = "self.mask = None\n        self.width = 0"
 SET = "if self.mask is None:\n            self.mask = torch.ones(6)\n            self.width = 6"
@@ -283,6 +334,27 @@ def test_a_recipe_is_followed_and_cures(name: str, tmp_path: Path) -> None:
     assert recompiles() == []
 
 
+def test_a_size_of_one_is_a_cause_of_its_own(tmp_path: Path) -> None:
+    """A mark removes the others, which it stands under."""
+    text = arguments("x", "return x * 2", "a", (3, 1, 5, 7), "a = torch.ones(n, 2)")
+    findings, _ = find_recompiles(tmp_path / "case.py", text)
+    marked, small = sorted(findings, key=lambda found: found.fix.recipe is None)
+    assert (marked.fix.recipe, marked.count, small.count) == ("mark_dynamic", 1, 1)
+    assert "sizes 0 and 1" in small.fix.summary
+    torch._dynamo.reset()
+    utils.clear_compilation_metrics()
+    load(tmp_path / "changed.py", follow(HEAD + text, marked)[0]).main()
+    assert len(recompiles()) == 1
+
+
+def test_what_one_act_changes_of_several_modules_is_one_finding(tmp_path: Path) -> None:
+    """Their parameters and their hooks, wherever `forward` reads them."""
+    findings, _ = find_recompiles(tmp_path / "case.py", REMOVED)
+    (found,) = findings
+    assert {part.rule for part in found.about} == {"CD104", "CD115"}
+    assert len(found.about) == 4
+
+
 def test_another_cause_of_the_same_compile_is_named(tmp_path: Path) -> None:
     """A recipe that is followed alone would have no effect then."""
     passed = "torch.ones(3 + n, 2), n / 10"
@@ -366,7 +438,7 @@ FAILING = {
 @pytest.mark.parametrize("body", FAILING)
 def test_only_an_operator_without_a_fake_needs_one(body: str, tmp_path: Path) -> None:
     """Not torch's own, where the arguments are what it cannot be called with."""
-    name = f"triple_{id(tmp_path)}"
+    name = f"triple_{abs(hash(str(tmp_path)))}"
     text = MADE.format(name=name, body=body.format(name=name))
     module = load(tmp_path / "case.py", HEAD + text)
     with compilediag.watch() as seen, contextlib.suppress(Exception):

@@ -482,7 +482,7 @@ def test_what_is_behind_a_break_waits_for_it(
     text: str, entered: tuple[UserCall, UserCall], *, behind: bool
 ) -> None:
     """A variant that was compiled once and served since, of a frame that only a break made, is not
-    called wanted, and a setting that names the frame's variables is none."""
+    called wanted, and its setting says that torch compiles no such frame without the break."""
     by, at = entered
     again = recompile(2, size("x"), frame=CALLEE, frame_id=1, compile_id="1/1", entered_at=at)
     outer = replace(compiled(recompile(1), 0.5), kind="first", compile_id="0/0", entered_at=by)
@@ -502,8 +502,8 @@ def test_what_is_behind_a_break_waits_for_it(
     (found,) = (item for item in diagnosis.findings if item.rule == "CD105")
     fix = found.fix
     assert set(diagnosis.needs.values()) == {"undecided" if behind else "wanted"}
-    assert bool(fix.candidates) == (not behind)
-    assert (fix.summary == "remove the graph break at model.py:14 first") == behind
+    assert fix.recipe == "dynamic_source"
+    assert ("without the graph break at model.py:14" in (fix.caveat or "")) == behind
 
 
 def test_a_mode_that_changed_once_is_one_finding() -> None:

@@ -92,7 +92,8 @@ def is_same(before: Any, after: Any) -> bool:
     if type(before) in (list, tuple):
         return len(before) == len(after) and all(map(is_same, before, after))
     if isinstance(before, torch.Tensor):
-        return before.dtype == after.dtype and torch.allclose(before, after, 1e-5, 1e-6)
+        close = torch.allclose(before, after, 1e-5, 1e-6, equal_nan=True)
+        return before.dtype == after.dtype and close
     return bool(before == after)
 
 
@@ -177,7 +178,7 @@ def main() -> None:
             print(
                 row["program"],
                 "|",
-                row["rule"],
+                row.get("rule"),
                 row["recipe"],
                 "|",
                 row["said"],

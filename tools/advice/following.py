@@ -134,6 +134,10 @@ def _follow_rate(text: str, said: str) -> tuple[str, dict[str, str]]:
     return re.sub(r"lr=([\d.]+)", r"lr=torch.tensor(\1)", text), {}
 
 
+def _follow_dynamic(text: str, said: str) -> tuple[str, dict[str, str]]:
+    return re.sub(r"compile\((.*backend=.\w+.)\)", r"compile(\1, dynamic=True)", text), {}
+
+
 def _follow_logging(text: str, said: str) -> tuple[str, dict[str, str]]:
     line = re.search(r"`?(torch\._dynamo\.config\.\w+ = \{\w+\})`?", said)
     if line is None:
@@ -153,5 +157,6 @@ _FOLLOWERS: dict[str, Callable[[str, str], tuple[str, dict[str, str]]]] = {
     "one_form": _follow_copy,
     "disabled_hook": _follow_hook,
     "lr_tensor": _follow_rate,
+    "dynamic_true": _follow_dynamic,
     "reordered_output": _follow_logging,
 }

@@ -81,7 +81,8 @@ INNER = " " * 12
 def generate(seed: int) -> Program:
     """Generate the program of a number."""
     draw = random.Random(seed)  # noqa: S311
-    make = draw.choice((_number, _number, _sizes, _sizes, _filled, _held, _held, _held, _others))
+    kinds = (_number, _number, _sizes, _sizes, _filled, _held, _held, _held, _others, _broken)
+    make = draw.choice(kinds)
     name, body = make(draw)
     return Program(f"{seed:04d} {name}", HEAD + textwrap.dedent(body))
 
@@ -289,6 +290,54 @@ def main():
     return results
 """
     return f"{how} {sizes} {use!r} {dynamic}", body
+
+
+def _broken(draw: random.Random) -> tuple[str, str]:
+    """Sizes that go on over a graph break, in variables of the program's and in Dynamo's own."""
+    sizes = draw.choice(([8, 6, 7, 9], [5, 9, 3, 12], [4, 3, 8, 16], [6, 1, 7, 5], [4, 2, 5, 6]))
+    width = draw.choice((4, 4, 12))
+    dynamic = draw.choice(DYNAMIC)
+    expression = draw.choice(
+        (
+            "twice(x) + read(x)",
+            "torch.cat([twice(x), x]) * read(x)",
+            "(x - 1, read(x), x * 2)[0]",
+            "twice(x)[: x.shape[0] - 1] * read(x)",
+            "[twice(x), read(x)][0].reshape(-1, 2)",
+        )
+    )
+    after = draw.choice(
+        (
+            "y.sum()",
+            "(y * 2).mean() + x.sum()",
+            "y.sum() * (2 if x.shape[0] > 6 else 1)",
+            "sum(row.sum() for row in y)",
+            "torch.zeros(x.shape[0]).sum() + y.max()",
+        )
+    )
+    fill = draw.choice(("torch.ones(size, {w})", "torch.ones(size + 2, {w})[2:]"))
+    body = f"""
+def twice(x):
+    return x * 2
+
+
+def read(x):
+    return x.sum().item()
+
+
+def step(x):
+    y = {expression}
+    return {after}
+
+
+def main():
+    compiled = torch.compile(step, backend='eager'{dynamic})
+    results = []
+    for size in {sizes!r}:
+        results.append(compiled({fill.format(w=width)}))
+    return results
+"""
+    return f"broken {sizes} {width} {expression!r} {after!r} {dynamic}", body
 
 
 def _filled(draw: random.Random) -> tuple[str, str]:

@@ -177,8 +177,10 @@ class Group:
 
     @property
     def sizes_changed(self) -> tuple[list[int], bool]:
-        """The dimensions that changed, and whether 0 or 1 is among their sizes."""
-        return find_changed_sizes((cause.expected, cause.actual) for cause in self.causes)
+        """The dimensions that changed, and whether 0 or 1 is among their sizes; not where another
+        graph was made for a size that is no constant."""
+        changed, small = find_changed_sizes((c.expected, c.actual) for c in self.causes)
+        return changed, small and self.id.kind != "size"
 
     @property
     def constant_dimensions(self) -> list[int]:

@@ -178,18 +178,26 @@ def _merge_alike(groups: Iterable[Group], unrelated: Callable[[Group, Group], bo
 
 
 def _merge_indices(groups: Iterable[Group]) -> list[Group]:
-    """Merge groups of values that changed alike and differ in nothing but an index, such as an
-    attribute of each layer."""
+    """Merge groups of values that changed alike and differ in nothing but their object, such as an
+    attribute of each layer; and what else changed of the same several objects."""
     by_key: dict[Hashable, list[Group]] = {}
     for group in groups:
-        same = group.code, mask_indices(group.variable), group.id.kind, group.planned
+        member = mask_indices(group.variable).rpartition(".")[2]
+        same = group.code, member, group.id.kind, group.planned
         changes = tuple((cause.expected, cause.actual) for cause in group.causes)
         compiles = tuple(recompile.id for recompile in group.recompiles)
         alone = len(group.parts) == 1
         # Not the place: each is guarded where a line of the frame reads it first.
         key = (*same, compiles, changes) if alone else group.id
         by_key.setdefault(key, []).append(group)
-    return [replace(head, together=head.together + tuple(tail)) for head, *tail in by_key.values()]
+    merged: dict[Hashable, Group] = {}
+    for head, *tail in by_key.values():
+        group = replace(head, together=head.together + tuple(tail))
+        holders = frozenset(variable.rpartition(".")[0] for variable in group.variables)
+        compiles = tuple(recompile.id for recompile in group.recompiles)
+        key = (holders, compiles) if tail and len(holders) > 1 else group.id
+        merged[key] = merged[key].add_follower(group) if key in merged else group
+    return list(merged.values())
 
 
 def _identify_change(cause: Cause) -> Hashable:

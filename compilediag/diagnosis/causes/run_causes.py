@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias
 
 from compilediag.diagnosis.causes.behind_breaks import BehindBreaks, find_behind_breaks
-from compilediag.diagnosis.causes.cause_group import Group
+from compilediag.diagnosis.causes.cause_group import Group, find_changed_sizes
 from compilediag.diagnosis.causes.conditions import (
     OBJECT_GONE,
     Condition,
@@ -141,6 +141,8 @@ def _make_blamed_cause(
         place = frame
     kind = cause.kind if cause.rule in BY_KIND else None
     changed = REGISTER[cause.rule].changed
+    if changed == "size" and _is_constant_size(cause, recompile):
+        kind = CONSTANT_SIZE
     if other_instance and changed in _CALLED_WITH:
         kind = ANOTHER_INSTANCE
     # A `FixedShape` was calling what it wraps at every size it will run at.
@@ -156,6 +158,18 @@ def _make_blamed_cause(
     return extend_record(cause, BlamedCause, place=place, id=key)
 
 
+def _is_constant_size(cause: Cause, recompile: Recompile) -> bool:
+    """True where a size became 0 or 1, or was one and no entry is for another size: that says
+    nothing about the sizes that other graphs are for."""
+    pairs = [
+        (guard.expected, guard.actual)
+        for entry in recompile.entries
+        for guard in entry.guards
+        if guard.source == cause.source
+    ]
+    return all(find_changed_sizes([pair])[1] for pair in [*pairs, (cause.expected, cause.actual)])
+
+
 # --- one recompile ------------------------------------------------------------------------------
 
 COMBINATION = "CD120"
@@ -164,6 +178,8 @@ COMBINATION = "CD120"
 MAX_ENTRY_GUARDS = 16
 """Most false guards listed of an entry; the nearest one's are the causes of the recompile."""
 
+CONSTANT_SIZE = "constant"
+"""The kind of a size that became 0 or 1, or was one: torch takes both for constants."""
 _CALLED_WITH = ("size", "metadata", "scalar")
 """What may change in what a frame is called with."""
 _HIDES = ("type", "rank")

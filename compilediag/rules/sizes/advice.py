@@ -14,12 +14,8 @@ from compilediag.diagnosis.codes import TEMPORARY
 from compilediag.diagnosis.findings import Finding
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.invocations import VaryingSizesRecord
-from compilediag.rules.facts import (
-    INT_USES,
-    Facts,
-    find_break_before,
-    list_uses,
-)
+from compilediag.rules.changes import is_listable
+from compilediag.rules.facts import INT_USES, Facts, find_break_before, list_uses
 from compilediag.rules.make_finding import Advice, replace_advice
 from compilediag.rules.recompiles import CARRIED, RecompileRule, TitleAndAdvice
 from compilediag.rules.rule import list_compile_ids
@@ -66,6 +62,12 @@ ALSO_MARKED = Advice(
 )
 SIDES = ALSO_MARKED.fill(graphs="a graph for each side of the code's conditions on the size of")
 SMALL = ALSO_MARKED.fill(graphs="graphs of their own for sizes 0 and 1 of")
+DYNAMIC = Advice(
+    "pass dynamic=True to torch.compile",
+    "each size and number that compiled code is called with is dynamic then: kernels may be "
+    "slower, and each CUDA graph is of one size",
+    "dynamic_true",
+)
 MARKED = Advice("call {marking} before {places}, from the first call on", _MARKED, "mark_dynamic")
 NOT_MARKED = (
     "a mark does not reach what {function} computes and passes on to the frame after it: pad, or "
@@ -91,17 +93,15 @@ def _describe_size(known: Facts) -> TitleAndAdvice:
     call on, unless the graph makes the size a constant. Under `dynamic=False` a second compile does
     not show that."""
     group = known.group
-    title = f"tensor argument{'s' if group.together else ''} of another size"
+    several, small = "s" * bool(group.together), group.sizes_changed[1]
+    title = f"tensor argument{several} of {'size 0 or 1' if small else 'another size'}"
     if group.planned:
         return "tensor argument of another size, in the warm-up of its fixed sizes", PLANNED
     if group.kind == "marking":
         return "dimension marked after the first call", MARKED_LATE
     fixed = [] if known.is_static else group.constant_dimensions
-    broken, (_, small) = find_break_before(group), group.sizes_changed
-    if broken is not None:
-        carried = "it" if group.variable.startswith(TEMPORARY) else "{name}"
-        advice = CARRIED_SIZE.fill(broken=broken[1], carried=carried)
-    elif fixed:
+    broken = find_break_before(group)
+    if fixed:
         advice = NEEDED.fill(dimensions=" and ".join(map(str, fixed)))
     elif small:
         advice = SMALL
@@ -113,15 +113,22 @@ def _describe_size(known: Facts) -> TitleAndAdvice:
         kept, uses = any(part.changed == "scalar" for part in group.follows), list_uses(group)
         needed = known.is_static and (uses is None or not {use.kind for use in uses} <= INT_USES)
         unmarked = kept or needed or known.begins_within
-        marking = None if unmarked else _format_marking(known)
-        advice = EACH_SIZE if marking is None else MARKED.fill(marking=marking)
+        marking = None if unmarked or broken else _format_marking(known)
+        listed = all(is_listable(part.first.source) for part in group.parts)
+        dynamic = not (unmarked or listed or known.is_static) and known.has_own_symbols
+        advice = DYNAMIC if dynamic else EACH_SIZE
+        advice = advice if marking is None else MARKED.fill(marking=marking)
+    if broken is not None and advice.recipe is None:
+        carried = "it" if group.variable.startswith(TEMPORARY) else "{name}"
+        advice = CARRIED_SIZE.fill(broken=broken[1], carried=carried)
     return title, _add_frame_caveat(group, advice)
 
 
 def _add_frame_caveat(group: Group, advice: Advice) -> Advice:
-    """Add a caveat where the size goes on into another frame."""
+    """Add a caveat where the size goes on into another frame, which only a mark does not reach."""
     beyond = any(part.changed == "size" for part in group.follows)
-    return advice._replace(caveat=NOT_MARKED) if beyond else advice
+    reaches = not beyond or advice.recipe == DYNAMIC.recipe
+    return advice if reaches else advice._replace(caveat=NOT_MARKED)
 
 
 def _describe_condition(known: Facts) -> TitleAndAdvice:
