@@ -58,7 +58,10 @@ def judge(
     )
     old = before if again is None else again
     made = varied_calls if again is None else compare_varied_calls(again, after, calls)
-    exercised = check_exercised(old, after, change, made.equal_calls)
+    equal = [its for its in made if its.judged == "equal"]
+    exercised = check_exercised(
+        old, after, change, ([its.before for its in equal], [its.after for its in equal])
+    )
     others = (
         check_better(before, after),
         check_compiled(before, after, same_calls=calls.mismatch is None),
