@@ -72,12 +72,6 @@ class ComparedCall(NamedTuple):
         """True where both states give the same for other inputs."""
         return self.judged == "equal" and self.before.variation != AS_IT_WAS
 
-    @property
-    def is_same_as_it_was(self) -> bool:
-        """True where it is made as it was, and nothing is known to differ."""
-        is_same = self.judged == "raised" or (self.judged == "equal" and not self.why)
-        return is_same and self.before.variation == AS_IT_WAS
-
 
 def compare_varied_calls(
     before: ExecutedState, after: ExecutedState, calls: CallComparison
@@ -132,9 +126,12 @@ def _conclude(
         return "fails", min(differing)
     reasons = [its for its in compared if its.judged in _OPEN and its.why]
     if reasons:
-        is_rest = all(its.judged == "beyond" for its in reasons)
-        rest = "; if the program never does that, the rest is proved" if is_rest else ""
-        return "undecided", f"{reasons[0].why}{rest}"
+        sentence = reasons[0].why
+        if all(its.judged == "beyond" for its in reasons):
+            sentence += "; if the program never does that, the rest is proved"
+            if reasons[0].after.raised is None:
+                sentence += "; let the new state raise an error there, and all is, with that limit"
+        return "undecided", sentence
     ends = (*before.varying_ends, *after.varying_ends)
     equal = [its for its in compared if its.judged == "equal"]
     count = sum(its.is_covered for its in equal)
@@ -153,9 +150,11 @@ def _conclude(
         why = ": ".join(["no call was made again with other inputs in both states", *left_out[:1]])
         unknown = (its.why for its in compared if its.judged == "unknown")
         return "undecided", min(unknown, default=why)
-    limits = [its.why for its in compared if its.judged == "limit"]
+    # First those that the new state sets by an error of its own.
+    limits = [its for its in compared if its.judged == "limit"]
+    limits.sort(key=lambda its: (not its.after.is_refused, its.after.variation.startswith(BEYOND)))
     if limits:
-        sentence += f"; {limits[0]}"
+        sentence += f"; {limits[0].why}{f', and {len(limits) - 1} more' * (len(limits) > 1)}"
     elif any(compiles):
         sentence += f"; {compiles[0]} of them compile again before, {compiles[1]} after"
     untimed = [text for text in left_out if NO_TIME_LEFT in text]
@@ -210,13 +209,13 @@ def _judge_difference(
     label = before.variation
     is_beyond, raises_after = label.startswith(BEYOND), after.raised is not None
     as_it_was = next((its for its in done if its.before.variation == AS_IT_WAS), None)
-    given = () if as_it_was is None else as_it_was.before.given
+    given = {} if as_it_was is None else _read_given(as_it_was.before)
     name = _format(before) + _name_arguments(before, given)
     is_comparable = before.call == after.call or any(its.judged == "equal" for its in done)
     if label == AS_IT_WAS or not is_comparable:
         # The recorded calls themselves are compared by another point.
         return "moved", f"{name}: {problem}; {_explain_moved(before, after)}"
-    if is_beyond and raises_after:
+    if raises_after and (is_beyond or after.is_refused):
         # As behind a buffer that is allocated once: the limit is said, and no result is wrong.
         return "limit", f"with {label.removeprefix(BEYOND)}, {_NEVER}, it raises only after"
     if is_beyond or (before.is_new_size and raises_after):
@@ -224,7 +223,7 @@ def _judge_difference(
     if label == _GRADIENTS_ON and before.raised is None and raises_after:
         # As where a cache is written in place: right for a program that never wants gradients.
         return "open", f"{name}, which it did not have: {problem}"
-    if math.isinf(size) and label.startswith(VALUES) and _returns_floating(before):
+    if math.isinf(size) and label.startswith(VALUES) and _is_floating_result(before):
         # As of 0 / 0: the program may never give it, or the change has lost what prevents it.
         return "open", f"{name}: what is not finite in one state is in the other"
     if as_it_was and (extra := _find_lost_argument(as_it_was.after, as_it_was.before)) is not None:
@@ -247,8 +246,11 @@ def _judge_alike(
     if not structure.is_whole or not structure.leaves:
         what = shorten(before.structure, 80)
         return "unknown", f"{name}: holds values that are not compared: {what}"
-    lost = _find_lost_argument(before, after) if before.variation == AS_IT_WAS else None
-    if lost is not None:
+    as_it_was = before.variation == AS_IT_WAS
+    if as_it_was and _is_resized(before, after):
+        # As what is padded, and reduced to a number: a size of one state is none of the other.
+        return "moved", f"{name}: {_explain_moved(before, after)}"
+    if as_it_was and (lost := _find_lost_argument(before, after)) is not None:
         why = f"its argument {lost} is given before only, and has no other values"
         return "equal", f"{name}: {why}; {_SAME_ARGUMENTS}"
     others = [path for path in after.replaced if path in before.written]
@@ -302,14 +304,25 @@ def _is_close(one: float | None, other: float | None) -> bool:
     return math.isclose(one, other, rel_tol=1e-4, abs_tol=1e-7)
 
 
+def _read_given(call: CallVaried) -> dict[str, str]:
+    """Read the structure of each argument of a call as it was, by path."""
+    return {path: what for path, _, what in (text.partition(": ") for text in call.given)}
+
+
+def _is_resized(before: CallVaried, after: CallVaried) -> bool:
+    """True where a tensor that both states give has another shape in each."""
+    old, new = _read_given(before), _read_given(after)
+    shapes = ((old[path].partition("["), new[path].partition("[")) for path in old.keys() & new)
+    return any(its[1] and other[1] and its[2] != other[2] for its, other in shapes)
+
+
 def _find_lost_argument(before: CallVaried, after: CallVaried) -> str | None:
     """Find an argument that only the first of two states gives: it is not varied in both."""
-    now = {text.partition(": ")[0] for text in after.given}
-    given = (text.partition(": ") for text in before.given)
-    return next((path for path, _, what in given if what != "None" and path not in now), None)
+    given, now = _read_given(before).items(), _read_given(after)
+    return next((path for path, what in given if what != "None" and path not in now), None)
 
 
-def _returns_floating(call: CallVaried) -> bool:
+def _is_floating_result(call: CallVaried) -> bool:
     """True for a call that returned none but floating values."""
     dtypes = read_structure(call.structure).dtypes
     return all(dtype.lstrip("b").startswith("float") for dtype in dtypes)
@@ -332,8 +345,10 @@ def _explain_moved(before: CallVaried, after: CallVaried) -> str:
         return "it has other arguments, or reads what has changed since"
     old, new = (
         {
-            text.partition(": ")[0]: RecordedCall(call.function, text.partition(": ")[2], digest)
-            for text, digest in zip(call.given, call.given_digests, strict=True)
+            path: RecordedCall(call.function, what, digest)
+            for (path, what), digest in zip(
+                _read_given(call).items(), call.given_digests, strict=True
+            )
         }
         for call in (before, after)
     )
@@ -354,11 +369,11 @@ def _explain_moved(before: CallVaried, after: CallVaried) -> str:
     return "its arguments are equal: it reads state that differs, which results names with --all"
 
 
-def _name_arguments(call: CallVaried, given: Iterable[str]) -> str:
-    """Name the arguments, "x: float32[3,2]" as it was, with the size that a call varies."""
+def _name_arguments(call: CallVaried, given: Mapping[str, str]) -> str:
+    """Name the arguments with the size that a call varies; `given`: their structures by path."""
     varied = _SIZE.match(call.variation)
     size = None if varied is None else varied[1]
-    named = [text.partition(": ")[0] for text in given if size in re.findall(r"[\[,](\d+)", text)]
+    named = [path for path, its in given.items() if size in re.findall(r"[\[,](\d+)", its)]
     return f" (of {shorten(', '.join(named), 60)})" if named else ""
 
 
@@ -383,12 +398,9 @@ def find_boundary(before: ExecutedState, after: ExecutedState) -> tuple[Location
     parameters, as each state has it (`RecordingPlan.boundaries`). None where none is needed."""
     calls = compare_calls(before.timeline, after.timeline)
     # Those that give the same as they were are given the same; a state may pad what it passes on.
-    common = {
-        its.before.function.function
-        for its in compare_varied_calls(before, after, calls)
-        if its.before.variation == AS_IT_WAS
-        and (its.judged == "raised" or (its.judged == "equal" and not its.why))
-    }
+    compared = compare_varied_calls(before, after, calls)
+    same = (its for its in compared if its.judged == "raised" or its[2:] == ("equal", ""))
+    common = {its.before.function.function for its in same if its.before.variation == AS_IT_WAS}
     called = {its.function.function for its in before.timeline.varied_calls}
     is_same = calls.mismatch is None and called <= common
     if is_same or calls.own_precision:  # nothing that is called above them decides
