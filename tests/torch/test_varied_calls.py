@@ -469,6 +469,20 @@ def test_a_dimension_less_and_another_dtype_are_beyond_the_run():
     assert [its[label].structure.partition(",")[0] for its in made] == ["(bfloat16[3", "(float32[3"]
 
 
+def test_whole_numbers_farther_away_and_none_are_beyond_the_run():
+    def right(x, count, mask=None):
+        return x * count if mask is None else x * count + mask
+
+    def wrong(x, count, mask=None):
+        return x * min(count, 4) + (1 if mask is None else mask)
+
+    calls = [(torch.rand(n, 3), 2, torch.rand(3)) for n in (2, 3)]
+    old = call_with(right, *calls)
+    far = {"values of count + 10", "mask = None"}
+    assert list_beyond(old, call_with(wrong, *calls)) == far
+    assert not list_beyond(old, old)
+
+
 def test_several_sizes_of_one_at_once_are_beyond_the_run():
     def right(x, offset):
         return x - offset

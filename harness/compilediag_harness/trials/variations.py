@@ -123,7 +123,11 @@ def list_variations(kept: KeptCallable, call: KeptCall) -> list[Variation]:
         *(_vary_sizes(call, group, (1,)) for group in varied),
         *(_vary_sizes(call, group, (group.size + 1, 2 * group.size)) for group in fixed),
         *(_vary_seen(kept, call, index) for index in range(len(call.leaves))),
-        *(_vary_values(call, index) for index in _list_values(call) if index != first),
+        *(
+            _vary_values(call, index, _list_changes(call.leaves[index]))
+            for index in _list_values(call)
+            if index != first
+        ),
         *(_vary_counter(call, name) for name in call.list_counters()),
     ]
     own = [
@@ -131,11 +135,14 @@ def list_variations(kept: KeptCallable, call: KeptCall) -> list[Variation]:
         for group in varied
         for variation in _vary_sizes(call, group, (group.size + 1, 1))
     ]
-    begin = () if first is None else _vary_values(call, first)
+    begin = () if first is None else _vary_values(call, first, _list_changes(call.leaves[first]))
     # Two sizes at once take only time that is left.
     beyond, two = (
         [replace(it, label=f"{BEYOND}{it.label}", is_eager=True, is_beyond=True) for it in those]
-        for those in (_go_beyond(call, groups), itertools.islice(_vary_two(call, groups), MAX_TWO))
+        for those in (
+            _go_beyond(kept, call, groups),
+            itertools.islice(_vary_two(call, groups), MAX_TWO),
+        )
     )
     return [AS_IT_WAS, *begin, *beyond, *_take_in_turn(sizes), *_take_in_turn(others), *two, *own]
 
@@ -207,12 +214,14 @@ def _list_values(call: KeptCall) -> list[int]:
     return list(itertools.islice(found, MAX_VALUES))
 
 
-def _vary_values(call: KeptCall, index: int) -> Iterator[Variation]:
+def _vary_values(
+    call: KeptCall, index: int, changes: Iterable[tuple[str, _Change]]
+) -> Iterator[Variation]:
     """Give a number or tensor values that no call may have had, so that what depends on data goes
     the other way: a branch on a mean, a clamp, a mask. A number and a tensor of one element are
     the same argument in two states, and have the same labels."""
     path, leaf = call.paths[index], call.leaves[index]
-    for name, change in _list_changes(leaf):
+    for name, change in changes:
         label = f"values of {path} {name}"
         if is_tensor(leaf):
             yield Variation(label, changed=(index, change))
@@ -252,6 +261,14 @@ def _list_changes(leaf: Any, *, counts: bool = False) -> Iterator[tuple[str, _Ch
         yield "every other zero", _clear_every_other
     if is_one and (is_float or counts):  # past where it is clamped, or another branch is taken
         yield "× 1e6", lambda its: its * (1e6 if is_float else 10**6)
+
+
+def _list_far_changes(leaf: Any) -> Iterator[tuple[str, _Change]]:
+    """List what makes a whole number another one, past a bound near it. Not one below zero, which
+    counts from the end where it was a length."""
+    is_one = is_tensor(leaf) and leaf.numel() == 1 and str(leaf.dtype) == "torch.int64"
+    if is_one or get_class(leaf) is int:
+        yield "+ 10", lambda its: its + 10
 
 
 def _clear_every_other(tensor: Any) -> Any:
@@ -327,10 +344,10 @@ def _resize(label: str, *changes: tuple[Iterable[tuple[int, int]], int]) -> Vari
 # --- beyond anything that the program does --------------------------------------------------------
 
 
-def _go_beyond(call: KeptCall, groups: list[_Group]) -> Iterator[Variation]:
+def _go_beyond(kept: KeptCallable, call: KeptCall, groups: list[_Group]) -> Iterator[Variation]:
     """Go beyond what any call of the program had, which it may not support: a dimension less,
-    another dtype, several sizes of 1, a size of one tensor that is no more that of another, other
-    constants, and sizes far larger."""
+    another dtype, whole numbers farther away, None for what may be, several sizes of 1, a size of
+    one tensor that is no more that of another, other constants, and sizes far larger."""
     first = next((index for index, its in _list_tensors(call) if its.ndim), None)
     if first is not None:
         path, ndim = call.paths[first], call.leaves[first].ndim
@@ -342,6 +359,10 @@ def _go_beyond(call: KeptCall, groups: list[_Group]) -> Iterator[Variation]:
             yield _resize(f"every size 1 but dimension {feature} of {path}", (dims, 1))
     if any(its.is_floating_point() for _, its in _list_tensors(call)):
         yield Variation("bfloat16", dtype="bfloat16")
+    for index in _list_values(call):
+        yield from _vary_values(call, index, _list_far_changes(call.leaves[index]))
+        if call.paths[index] in kept.optional:
+            yield Variation(f"{call.paths[index]} = None", {index: None})
     varied = [group for group in groups if not group.is_fixed]
     yield from _vary_constants(call)
     for group in varied:
