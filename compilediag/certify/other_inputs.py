@@ -5,16 +5,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple, get_args
 
 from compilediag.certify.calls import (
     GROWTH,
     CallComparison,
     ProcessKey,
     RecordedCall,
-    Structure,
     compare_calls,
     identify_processes,
     is_same_structure,
@@ -44,227 +42,236 @@ _OWN_BACKEND = ", own backend"
 """End of a variation that was compiled by the program's own backend, the others being eager."""
 
 _MadeCall = tuple[ProcessKey, str, int]
-"""Process, function, number of its call: the begin of a `VariedKey`."""
+"""Process, function, number of its call. Its kind may be another one in the other state, as where a
+number has become a tensor."""
 
-VariedKey = tuple[ProcessKey, str, int, str, int]
-"""Process, function, number of its call, variation, and which of those. The kind of the call may be
-another one in the other state, as where a number has become a tensor."""
+_Variations = dict[tuple[str, int], CallVaried]
+"""Of one call, by what varies and which of those it is; as it was comes first."""
+
+Judged = Literal["different", "open", "beyond", "moved", "equal", "unknown", "limit", "raised"]
+"""What a call that both states made again shows: "different" results; "open", not decided, and
+"beyond", the same of what no call had; "moved": it differs as it was, which says nothing of other
+inputs; "equal", but for what is said; "unknown": with values that are not compared, or as different
+as rounding may have made the state; "limit": beyond the run, it raises in the new state alone;
+"raised": in both, or where the old state never supported it."""
+
+_OPEN = ("open", "beyond", "moved", "equal")
+"""These are not decided where there is a reason."""
 
 
-@dataclass(slots=True)
-class VariedComparison:
-    """Outcomes of the calls that both states made again."""
+class ComparedCall(NamedTuple):
+    """A call that both states made again."""
 
-    old: Mapping[VariedKey, CallVaried] = field(default_factory=dict[VariedKey, CallVaried])
-    new: Mapping[VariedKey, CallVaried] = field(default_factory=dict[VariedKey, CallVaried])
-    equal: list[VariedKey] = field(default_factory=list[VariedKey])
-    raised: list[VariedKey] = field(default_factory=list[VariedKey])  #: In both.
-    different: list[str] = field(default_factory=list[str])
-    #: With values that are not compared, or as different as rounding may have made the state.
-    unknown: list[str] = field(default_factory=list[str])
-    #: Calls that differ as they were, which says nothing of other inputs.
-    moved: dict[_MadeCall, str] = field(default_factory=dict[_MadeCall, str])
-    #: What is not decided, beside those: without an argument, gradients that no call had, other
-    #: values that are not finite in one state, or differ by little where the rest is equal.
-    undecided: list[str] = field(default_factory=list[str])
-    #: An argument that the new state gives a call, and the old one does not.
-    extra: dict[_MadeCall, str] = field(default_factory=dict[_MadeCall, str])
-    #: What is beyond the run and raises in the new state alone.
-    limits: list[str] = field(default_factory=list[str])
-    rounding: float = 0.0  #: By how much recorded calls differ.
-    #: What each call is given as it was.
-    given: dict[_MadeCall, tuple[str, ...]] = field(
-        default_factory=dict[_MadeCall, tuple[str, ...]]
-    )
-
-    def is_exact(self, key: VariedKey) -> bool:
-        """True for a call that is equal bit for bit, as far as digests show."""
-        return self.old[key].digest == self.new[key].digest
+    before: CallVaried
+    after: CallVaried
+    judged: Judged
+    why: str = ""
 
     @property
-    def equal_calls(self) -> tuple[list[CallVaried], list[CallVaried]]:
-        """Those of each state that gave the same in the other."""
-        return [self.old[key] for key in self.equal], [self.new[key] for key in self.equal]
+    def is_covered(self) -> bool:
+        """True where both states give the same for other inputs."""
+        return self.judged == "equal" and self.before.variation != AS_IT_WAS
 
 
 def compare_varied_calls(
     before: ExecutedState, after: ExecutedState, calls: CallComparison
-) -> VariedComparison:
+) -> list[ComparedCall]:
     """Compare the calls that both states made again; `calls`: those of the programs."""
-    old, new = _collect_varied(before.timeline), _collect_varied(after.timeline, calls)
-    tally = VariedComparison(old, new, rounding=calls.largest)
-    yardsticks = _measure_backends(old)
-    for key in (key for key in old if key in new):
-        _compare_varied(key, old[key], new[key], yardsticks.get(key[:3], 0.0), tally)
-    return tally
+    names = {new.function: old.function for old, new in calls.functions.items()}
+    old, new = _collect_varied(before.timeline, {}), _collect_varied(after.timeline, names)
+    both = ((old[made], new[made]) for made in old if made in new)
+    return [its for ours, theirs in both for its in _compare_made(ours, theirs, calls.largest)]
 
 
 def check_other_inputs(
-    before: ExecutedState, after: ExecutedState, tally: VariedComparison, *, varied: bool
+    before: ExecutedState,
+    after: ExecutedState,
+    compared: Sequence[ComparedCall],
+    *,
+    varied: bool,
 ) -> JudgedPoint:
     """Check that both states give the same for other inputs. `varied`: the user wants to know."""
     name = "other inputs"
     if not varied:
         return JudgedPoint(name, "stated", "not compared with other inputs (--no-vary)")
-    old, new = tally.old, tally.new
-    covered = [key for key in tally.equal if key[3] != AS_IT_WAS]
-    every = *old.values(), *new.values()
-    open_ones = [*tally.undecided, *tally.moved.values()]
-    limits = [f"{its} only after" for its in tally.limits]
-    details = [*tally.different, *open_ones, *tally.unknown, *limits]
-    details += [f"only before: {_format(old[key])}" for key in sorted(old.keys() - new.keys())]
-    details += [f"only after: {_format(new[key])}" for key in sorted(new.keys() - old.keys())]
-    details += [f"raises in both: {_format(old[key])}" for key in sorted(tally.raised)]
-    ends = (*before.timeline.varying_ends, *after.timeline.varying_ends)
-    for state, when in ((before, "before"), (after, "after")):
-        texts = (text for end in state.timeline.varying_ends for text in end.left_out)
-        details += [f"left out {when}: {text}" for text in texts]
-    compiled = [[key for key in covered if side[key].compiles] for side in (old, new)]
-    for keys, when in zip(compiled, ("before", "after"), strict=True):
-        names = dict.fromkeys(key[3] for key in keys)
-        details += [f"compiles again {when}: {', '.join(names)}"] * bool(keys)
-    counts = [len(keys) for keys in compiled]
+    order = get_args(Judged).index
+    details = [its.why for its in sorted(compared, key=lambda its: order(its.judged)) if its.why]
+    covered, counts = [its for its in compared if its.is_covered], list[int]()
+    for when, state, made, equal in (
+        ("before", before, [its.before for its in compared], [its.before for its in covered]),
+        ("after", after, [its.after for its in compared], [its.after for its in covered]),
+    ):
+        alone = (its for its in state.timeline.varied_calls if its not in made)
+        details += sorted(f"only {when}: {_format(its)}" for its in alone)
+        ends = state.timeline.varying_ends
+        details += [f"left out {when}: {text}" for end in ends for text in end.left_out]
+        again = [its.variation for its in equal if its.compiles]
+        details += [f"compiles again {when}: {', '.join(dict.fromkeys(again))}"] * bool(again)
+        counts.append(len(again))
     figures = (
         ProofFigure("varied calls", float(len(covered)), float(len(covered))),
         ProofFigure("compile again", float(counts[0]), float(counts[1])),
     )
-    outcome: Outcome = "holds"
-    sentence = f"{format_count(len(covered), 'varied call')}: all equal"
-    if tally.different:
-        outcome, sentence = "fails", min(tally.different)
-    elif open_ones:
-        outcome, sentence = "undecided", open_ones[0]
-        if all(f", {_NEVER}: " in text for text in open_ones):
-            sentence += "; if the program never does that, the rest is proved"
-    elif any(end.interrupted for end in ends):
-        outcome, sentence = "undecided", f"{sentence}, the others were left out by Ctrl-C"
-    elif not covered and tally.equal and all(call.call.endswith("; ") for call in every):
-        sentence = f"{tally.equal[0][1]} is given no arguments; called again it is equal"
-    elif not covered and every and all(map(_is_effect_alone, every)):
-        sentence = f"{every[0].function.function} is given no arguments and returns nothing"
-        outcome = "stated"
-    elif not covered:
-        left = next((f": {text}" for end in ends for text in end.left_out), "")
-        why = f"no call was made again with other inputs in both states{left}"
-        outcome, sentence = "undecided", min(tally.unknown, default=why)
-    elif limits:
-        sentence = f"{sentence}; {limits[0]}"
-    elif any(counts):
-        sentence = f"{sentence}; {counts[0]} of them compile again before, {counts[1]} after"
-    texts = [text for end in ends for text in end.left_out if NO_TIME_LEFT in text]
-    if texts and covered and outcome == "holds":
-        sentence += f"; left out: {texts[-1]}"
+    outcome, sentence = _conclude(before.timeline, after.timeline, compared, counts)
     return JudgedPoint(name, outcome, sentence, figures, tuple(details))
 
 
-def _list_repeated(
-    old: Mapping[VariedKey, CallVaried], new: Mapping[VariedKey, CallVaried]
-) -> set[_MadeCall]:
-    """List the calls that gave the same in both states when they were made again as they were: both
-    are given the same arguments. Others may not be: a state may pad what it passes on."""
-    repeated = set[_MadeCall]()
-    for key in old.keys() & new.keys():
-        tally = VariedComparison()
-        if key[3] == AS_IT_WAS:
-            _compare_varied(key, old[key], new[key], 0.0, tally)
-        if (tally.equal or tally.raised) and not tally.undecided:
-            repeated.add(key[:3])
-    return repeated
+def _conclude(
+    before: Timeline, after: Timeline, compared: Sequence[ComparedCall], compiles: Sequence[int]
+) -> tuple[Outcome, str]:
+    """Conclude from all calls whether the point holds, and say why. `compiles`: how many compile
+    again in each state."""
+    differing = [its.why for its in compared if its.judged == "different"]
+    if differing:
+        return "fails", min(differing)
+    reasons = [its for its in compared if its.judged in _OPEN and its.why]
+    if reasons:
+        sentence = reasons[0].why
+        if all(its.judged == "beyond" for its in reasons):
+            sentence += "; if the program never does that, the rest is proved"
+            if reasons[0].after.raised is None:
+                sentence += "; let the new state raise an error there, and all is, with that limit"
+        return "undecided", sentence
+    ends = (*before.varying_ends, *after.varying_ends)
+    equal = [its for its in compared if its.judged == "equal"]
+    count = sum(its.is_covered for its in equal)
+    sentence = f"{format_count(count, 'varied call')}: all equal"
+    if any(end.interrupted for end in ends):
+        return "undecided", f"{sentence}, the others were left out by Ctrl-C"
+    every = (*before.varied_calls, *after.varied_calls)
+    left_out = [text for end in ends for text in end.left_out]
+    if not count and equal and all(call.call.endswith("; ") for call in every):
+        name = every[0].function.function
+        return "holds", f"{name} is given no arguments; called again it is equal"
+    if not count and every and all(map(_is_effect_alone, every)):
+        name = every[0].function.function
+        return "stated", f"{name} is given no arguments and returns nothing"
+    if not count:
+        why = ": ".join(["no call was made again with other inputs in both states", *left_out[:1]])
+        unknown = (its.why for its in compared if its.judged == "unknown")
+        return "undecided", min(unknown, default=why)
+    # First those that the new state sets by an error of its own.
+    limits = [its for its in compared if its.judged == "limit"]
+    limits.sort(key=lambda its: (not its.after.is_refused, its.after.variation.startswith(BEYOND)))
+    if limits:
+        sentence += f"; {limits[0].why}{f', and {len(limits) - 1} more' * (len(limits) > 1)}"
+    elif any(compiles):
+        sentence += f"; {compiles[0]} of them compile again before, {compiles[1]} after"
+    untimed = [text for text in left_out if NO_TIME_LEFT in text]
+    return "holds", f"{sentence}; left out: {untimed[-1]}" if untimed else sentence
 
 
-def _collect_varied(
-    timeline: Timeline, calls: CallComparison | None = None
-) -> dict[VariedKey, CallVaried]:
-    """Collect the varied calls of a state; of the new one by the names of the old one's callables,
-    which `calls` tells."""
-    pairs = () if calls is None else calls.functions.items()
-    names = {new.function: old.function for old, new in pairs}
+def _collect_varied(timeline: Timeline, names: Mapping[str, str]) -> dict[_MadeCall, _Variations]:
+    """Collect the varied calls of a state; `names`: of the new one's callables in the old one."""
     processes = identify_processes(timeline)
-    often = Counter[tuple[ProcessKey, str, int, str]]()
-    keys: dict[VariedKey, CallVaried] = {}
+    made: dict[_MadeCall, _Variations] = {}
     for call in timeline.varied_calls:
         function = call.function.function
-        like = (
-            processes.get(call.process, (0, 0)),
-            names.get(function, function),
-            call.number,
-            call.variation,
+        process = processes.get(call.process, (0, 0))
+        variations = made.setdefault((process, names.get(function, function), call.number), {})
+        often = sum(label == call.variation for label, _ in variations)
+        variations[call.variation, often] = call
+    return made
+
+
+def _compare_made(old: _Variations, new: _Variations, rounding: float) -> list[ComparedCall]:
+    """Compare what both states made of one call. `rounding`: by how much recorded calls differ."""
+    yardstick, done = _measure_backends(old), list[ComparedCall]()
+    for key in (key for key in old if key in new):
+        before, after = old[key], new[key]
+        # By another value: as a division by zero, or a check that the change left out.
+        is_value = before.variation.startswith((BEYOND, VALUES))
+        if any(its.judged == "moved" for its in done):
+            judged, why = "moved", ""
+        elif before.raised is not None and (after.raised is not None or is_value):
+            judged, why = "raised", f"raises in both: {_format(before)}"
+        else:
+            problem, size = _find_problem(before, after, yardstick, rounding)
+            if problem is None:
+                judged, why = _judge_alike(before, after, size, done)
+            elif _is_broadcast(before, after, old.values()):
+                judged, why = "raised", f"raises in both: {_format(before)}"
+            else:
+                judged, why = _judge_difference(before, after, problem, size, done)
+        done.append(ComparedCall(before, after, judged, why))
+    return done
+
+
+def _judge_difference(
+    before: CallVaried,
+    after: CallVaried,
+    problem: str,
+    size: float,
+    done: Sequence[ComparedCall],
+) -> tuple[Judged, str]:
+    """Judge a call that differs by what it shows, and say why. `done`: the same call, as it was
+    and with the variations before."""
+    label = before.variation
+    is_beyond, raises_after = label.startswith(BEYOND), after.raised is not None
+    as_it_was = next((its for its in done if its.before.variation == AS_IT_WAS), None)
+    given = {} if as_it_was is None else _read_given(as_it_was.before)
+    name = _format(before) + _name_arguments(before, given)
+    is_comparable = before.call == after.call or any(its.judged == "equal" for its in done)
+    if label == AS_IT_WAS or not is_comparable:
+        # The recorded calls themselves are compared by another point.
+        return "moved", f"{name}: {problem}; {_explain_moved(before, after)}"
+    if raises_after and (is_beyond or after.is_refused):
+        # As behind a buffer that is allocated once: the limit is said, and no result is wrong.
+        return "limit", f"with {label.removeprefix(BEYOND)}, {_NEVER}, it raises only after"
+    if is_beyond or (before.is_new_size and raises_after):
+        return "beyond", f"{name}, {_NEVER}: {problem}"
+    if label == _GRADIENTS_ON and before.raised is None and raises_after:
+        # As where a cache is written in place: right for a program that never wants gradients.
+        return "open", f"{name}, which it did not have: {problem}"
+    if math.isinf(size) and label.startswith(VALUES) and _is_floating_result(before):
+        # As of 0 / 0: the program may never give it, or the change has lost what prevents it.
+        return "open", f"{name}: what is not finite in one state is in the other"
+    if as_it_was and (extra := _find_lost_argument(as_it_was.after, as_it_was.before)) is not None:
+        why = f"its argument {extra} is given after only, and does not follow the others"
+        return "open", f"{name}: {problem}; {why}"
+    return "different", f"{name}: {problem}"
+
+
+def _judge_alike(
+    before: CallVaried, after: CallVaried, size: float, done: Sequence[ComparedCall]
+) -> tuple[Judged, str]:
+    """Judge a call in which no difference was found, beyond a size that may be rounding."""
+    name, structure = _format(before), read_structure(before.structure)
+    if size:
+        is_exact = any(
+            its.judged == "equal" and its.before.digest == its.after.digest for its in done
         )
-        keys[(*like, often[like])] = call
-        often[like] += 1
-    return keys
+        judged = "open" if is_exact and before.variation.startswith(VALUES) else "unknown"
+        return judged, f"{name}: differs by little more than rounding"
+    if not structure.is_whole or not structure.leaves:
+        what = shorten(before.structure, 80)
+        return "unknown", f"{name}: holds values that are not compared: {what}"
+    as_it_was = before.variation == AS_IT_WAS
+    if as_it_was and _is_resized(before, after):
+        # As what is padded, and reduced to a number: a size of one state is none of the other.
+        return "moved", f"{name}: {_explain_moved(before, after)}"
+    if as_it_was and (lost := _find_lost_argument(before, after)) is not None:
+        why = f"its argument {lost} is given before only, and has no other values"
+        return "equal", f"{name}: {why}; {_SAME_ARGUMENTS}"
+    others = [path for path in after.replaced if path in before.written]
+    if others:
+        why = "another tensor is put in its place, which other names for it do not see"
+        return "equal", f"{name}: {others[0]} is written to before only; {why}"
+    return "equal", ""
 
 
-def _measure_backends(calls: Mapping[VariedKey, CallVaried]) -> dict[_MadeCall, float]:
-    """Measure by how much each call differs at most between the program's backend and eager."""
-    largest: dict[_MadeCall, float] = {}
-    for key, call in calls.items():
-        eager = calls.get((*key[:3], key[3].removesuffix(_OWN_BACKEND), key[4]))
-        if eager is not None and eager is not call and eager.digest and call.digest:
-            size = measure_difference(_make_call(call), _make_call(eager))
-            largest[key[:3]] = max(largest.get(key[:3], 0.0), size)
+def _measure_backends(calls: _Variations) -> float:
+    """Measure by how much a call differs at most between the program's backend and eager."""
+    largest = 0.0
+    for (label, often), call in calls.items():
+        eager = calls.get((label.removesuffix(_OWN_BACKEND), often), call)
+        if eager is not call and eager.digest and call.digest:
+            largest = max(largest, measure_difference(_make_call(call), _make_call(eager)))
     return largest
 
 
 def _make_call(call: CallVaried) -> RecordedCall:
     return RecordedCall(call.function, call.structure, call.digest[0])
-
-
-def _compare_varied(
-    key: VariedKey, before: CallVaried, after: CallVaried, yardstick: float, tally: VariedComparison
-) -> None:
-    if key[:3] in tally.moved:
-        return
-    # By another value: as a division by zero, or a check that the change left out.
-    is_beyond = key[3].startswith(BEYOND)
-    is_value = is_beyond or key[3].startswith(VALUES)
-    if before.raised is not None and (after.raised is not None or is_value):
-        tally.raised.append(key)
-        return
-    if key[3] == AS_IT_WAS:
-        tally.given[key[:3]] = before.given
-        if (extra := _find_lost_argument(after, before)) is not None:
-            tally.extra[key[:3]] = extra
-    name = _format(before) + _name_arguments(before, tally.given.get(key[:3], ()))
-    structure = read_structure(before.structure)
-    problem, size = _find_problem(before, after, yardstick, tally.rounding)
-    is_comparable = before.call == after.call or any(key[:3] == its[:3] for its in tally.equal)
-    if problem is not None and _is_broadcast(key, before, after, tally):
-        tally.raised.append(key)
-    elif problem is not None and (key[3] == AS_IT_WAS or not is_comparable):
-        # The recorded calls themselves are compared by another point.
-        tally.moved[key[:3]] = f"{name}: {problem}; {_explain_moved(before, after)}"
-    elif problem is not None and is_beyond and after.raised is not None:
-        # As behind a buffer that is allocated once: the limit is said, and no result is wrong.
-        tally.limits.append(f"with {after.variation.removeprefix(BEYOND)}, {_NEVER}, it raises")
-    elif problem is not None and (is_beyond or (before.is_new_size and after.raised is not None)):
-        tally.undecided.append(f"{name}, {_NEVER}: {problem}")
-    elif key[3] == _GRADIENTS_ON and before.raised is None and after.raised is not None:
-        # As where a cache is written in place: right for a program that never wants gradients.
-        tally.undecided.append(f"{name}, which it did not have: {problem}")
-    elif problem is not None and math.isinf(size) and _is_floating_value(key, structure):
-        # As of 0 / 0: the program may never give it, or the change has lost what prevents it.
-        tally.undecided.append(f"{name}: what is not finite in one state is in the other")
-    elif problem is not None and (extra := tally.extra.get(key[:3])) is not None:
-        why = f"its argument {extra} is given after only, and does not follow the others"
-        tally.undecided.append(f"{name}: {problem}; {why}")
-    elif problem is not None:
-        tally.different.append(f"{name}: {problem}")
-    elif size:
-        exact = any(key[:3] == its[:3] for its in tally.equal if tally.is_exact(its))
-        kept = tally.undecided if exact and key[3].startswith(VALUES) else tally.unknown
-        kept.append(f"{name}: differs by little more than rounding")
-    elif not structure.is_whole or not structure.leaves:
-        what = shorten(before.structure, 80)
-        tally.unknown.append(f"{name}: holds values that are not compared: {what}")
-    else:
-        tally.equal.append(key)
-        if key[3] == AS_IT_WAS and (lost := _find_lost_argument(before, after)) is not None:
-            why = f"its argument {lost} is given before only, and has no other values"
-            tally.undecided.append(f"{name}: {why}; {_SAME_ARGUMENTS}")
-        elif others := [path for path in after.replaced if path in before.written]:
-            why = "another tensor is put in its place, which other names for it do not see"
-            tally.undecided.append(f"{name}: {others[0]} is written to before only; {why}")
 
 
 def _find_problem(
@@ -297,32 +304,37 @@ def _is_close(one: float | None, other: float | None) -> bool:
     return math.isclose(one, other, rel_tol=1e-4, abs_tol=1e-7)
 
 
+def _read_given(call: CallVaried) -> dict[str, str]:
+    """Read the structure of each argument of a call as it was, by path."""
+    return {path: what for path, _, what in (text.partition(": ") for text in call.given)}
+
+
+def _is_resized(before: CallVaried, after: CallVaried) -> bool:
+    """True where a tensor that both states give has another shape in each."""
+    old, new = _read_given(before), _read_given(after)
+    shapes = ((old[path].partition("["), new[path].partition("[")) for path in old.keys() & new)
+    return any(its[1] and other[1] and its[2] != other[2] for its, other in shapes)
+
+
 def _find_lost_argument(before: CallVaried, after: CallVaried) -> str | None:
     """Find an argument that only the first of two states gives: it is not varied in both."""
-    now = {text.partition(": ")[0] for text in after.given}
-    given = (text.partition(": ") for text in before.given)
-    return next((path for path, _, what in given if what != "None" and path not in now), None)
+    given, now = _read_given(before).items(), _read_given(after)
+    return next((path for path, what in given if what != "None" and path not in now), None)
 
 
-def _is_floating_value(key: VariedKey, structure: Structure) -> bool:
-    """True for a call that was given other values, and returned none but floating ones."""
-    floating = all(dtype.lstrip("b").startswith("float") for dtype in structure.dtypes)
-    return floating and key[3].startswith(VALUES)
+def _is_floating_result(call: CallVaried) -> bool:
+    """True for a call that returned none but floating values."""
+    dtypes = read_structure(call.structure).dtypes
+    return all(dtype.lstrip("b").startswith("float") for dtype in dtypes)
 
 
-def _is_broadcast(
-    key: VariedKey, before: CallVaried, after: CallVaried, tally: VariedComparison
-) -> bool:
+def _is_broadcast(before: CallVaried, after: CallVaried, made: Iterable[CallVaried]) -> bool:
     """True where only the old state takes the size 1, and no other size than that it had: the
-    tensor is broadcast, not a smaller one of its kind."""
-    sort, arrow, size = key[3].removesuffix(_OWN_BACKEND).partition(" → ")
+    tensor is broadcast, not a smaller one of its kind. `made`: all that it made of this call."""
+    sort, arrow, size = before.variation.removesuffix(_OWN_BACKEND).partition(" → ")
     if not arrow or size != "1" or before.raised is not None or after.raised is None:
         return False
-    others = [
-        its
-        for other, its in tally.old.items()
-        if other[:3] == key[:3] and other[3].startswith(f"{sort} → ")
-    ]
+    others = [its for its in made if its.variation.startswith(f"{sort} → ")]
     sizes = [its for its in others if its.variation.removesuffix(_OWN_BACKEND) != f"{sort} → 1"]
     return bool(sizes) and all(its.raised is not None for its in sizes)
 
@@ -333,8 +345,10 @@ def _explain_moved(before: CallVaried, after: CallVaried) -> str:
         return "it has other arguments, or reads what has changed since"
     old, new = (
         {
-            text.partition(": ")[0]: RecordedCall(call.function, text.partition(": ")[2], digest)
-            for text, digest in zip(call.given, call.given_digests, strict=True)
+            path: RecordedCall(call.function, what, digest)
+            for (path, what), digest in zip(
+                _read_given(call).items(), call.given_digests, strict=True
+            )
         }
         for call in (before, after)
     )
@@ -355,11 +369,11 @@ def _explain_moved(before: CallVaried, after: CallVaried) -> str:
     return "its arguments are equal: it reads state that differs, which results names with --all"
 
 
-def _name_arguments(call: CallVaried, given: Iterable[str]) -> str:
-    """Name the arguments, "x: float32[3,2]" as it was, with the size that a call varies."""
+def _name_arguments(call: CallVaried, given: Mapping[str, str]) -> str:
+    """Name the arguments with the size that a call varies; `given`: their structures by path."""
     varied = _SIZE.match(call.variation)
     size = None if varied is None else varied[1]
-    named = [text.partition(": ")[0] for text in given if size in re.findall(r"[\[,](\d+)", text)]
+    named = [path for path, its in given.items() if size in re.findall(r"[\[,](\d+)", its)]
     return f" (of {shorten(', '.join(named), 60)})" if named else ""
 
 
@@ -383,9 +397,12 @@ def find_boundary(before: ExecutedState, after: ExecutedState) -> tuple[Location
     both states: the innermost function at or above them that both have with the same name and
     parameters, as each state has it (`RecordingPlan.boundaries`). None where none is needed."""
     calls = compare_calls(before.timeline, after.timeline)
-    old, new = _collect_varied(before.timeline), _collect_varied(after.timeline, calls)
-    common = {key[1] for key in _list_repeated(old, new)}
-    is_same = calls.mismatch is None and {key[1] for key in old} <= common
+    # Those that give the same as they were are given the same; a state may pad what it passes on.
+    compared = compare_varied_calls(before, after, calls)
+    same = (its for its in compared if its.judged == "raised" or its[2:] == ("equal", ""))
+    common = {its.before.function.function for its in same if its.before.variation == AS_IT_WAS}
+    called = {its.function.function for its in before.timeline.varied_calls}
+    is_same = calls.mismatch is None and called <= common
     if is_same or calls.own_precision:  # nothing that is called above them decides
         return None
     # A compiled callable and the functions above it, innermost first, with their parameters.

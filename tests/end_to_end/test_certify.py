@@ -169,6 +169,34 @@ def test_a_program_that_lies_elsewhere_is_a_state_too(folder: Path, tmp_path, mo
     assert (code, document["verdict"]) == (0, "proved"), document
 
 
+def test_a_length_to_which_all_is_padded_is_a_limit_where_it_is_said(
+    folder: Path, tmp_path, monkeypatch
+) -> None:
+    """What is cut off in silence may be wrong."""
+    monkeypatch.chdir(tmp_path)
+    old = (
+        "import torch\nw = torch.ones(2, 2)\n"
+        "@torch.compile(backend='eager', dynamic=False)\n"
+        "def score(x, mask):\n    return ((x @ w).sigmoid() * mask[:, None]).sum(0)\n\n"
+        "def summarise(x):\n    mask = torch.ones(len(x))\n    return score(x, mask)\n\n"
+        "for n in (3, 5, 6):\n    print(float(summarise(torch.randn(n, 2)).sum()))\n"
+    )
+    (tmp_path / "pad.py").write_text(old)
+    assert main(["run", "--record", "--quiet", "pad.py"]) == 0
+    pad = (
+        "    mask = torch.zeros(N)\n    mask[:len(x)] = 1\n"
+        "    x = torch.nn.functional.pad(x, (0, 0, 0, N - len(x)))\n"
+    )
+    bound = "    if len(x) > N:\n        raise ValueError(\n            'too long'\n        )\n"
+    for length, begin, verdict in ((32, "", "not decided"), (8, bound, "proved")):
+        text = old.replace("    mask = torch.ones(len(x))\n", f"    N = {length}\n{begin}{pad}")
+        (tmp_path / "pad.py").write_text(text)
+        _, document = certify("--", "pad.py")
+        assert (length, document["verdict"]) == (length, verdict), document
+    (said,) = [p["sentence"] for p in document["points"] if p["name"] == "other inputs"]
+    assert "with size 6 → 16, which no call had, it raises only after, and" in said
+
+
 def test_a_patch_and_a_commit(folder: Path) -> None:
     (folder / "train.py").write_text(MARKED)
     patch = folder / ".compilediag" / "change.diff"

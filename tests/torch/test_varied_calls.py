@@ -469,6 +469,20 @@ def test_a_dimension_less_and_another_dtype_are_beyond_the_run():
     assert [its[label].structure.partition(",")[0] for its in made] == ["(bfloat16[3", "(float32[3"]
 
 
+def test_whole_numbers_farther_away_and_none_are_beyond_the_run():
+    def right(x, count, mask=None):
+        return x * count if mask is None else x * count + mask
+
+    def wrong(x, count, mask=None):
+        return x * min(count, 4) + (1 if mask is None else mask)
+
+    calls = [(torch.rand(n, 3), 2, torch.rand(3)) for n in (2, 3)]
+    old = call_with(right, *calls)
+    far = {"values of count + 10", "mask = None"}
+    assert list_beyond(old, call_with(wrong, *calls)) == far
+    assert not list_beyond(old, old)
+
+
 def test_several_sizes_of_one_at_once_are_beyond_the_run():
     def right(x, offset):
         return x - offset
@@ -492,6 +506,53 @@ def test_the_size_of_one_tensor_for_that_of_another_shows_beyond_the_run():
     differing = list_beyond(call_with(right, *calls), call_with(wrong, *calls))
     assert differing >= {"size 4 of query → 5", "size 4 of keys → 8"}
     assert all(" of " in label or "dimension" in label for label in differing)
+
+
+def test_two_tensors_of_the_same_size_are_others_beside_the_rest():
+    """Keys and values of a batch of one beside a cache of two, which a copy spreads over it."""
+
+    def right(query, keys, values, cache):
+        cache = cache.clone()
+        cache[:] = keys + values
+        return query.sum() * cache
+
+    def wrong(query, keys, values, cache):
+        return (
+            query.sum() * (keys + values)
+            if len(keys + values) == 1
+            else right(query, keys, values, cache)
+        )
+
+    calls = [tuple(torch.rand(n, 3) for _ in range(4)) for n in (2, 3)]
+    differing = list_beyond(call_with(right, *calls), call_with(wrong, *calls))
+    assert differing == {"size 3 of keys → 1, size 3 of values → 1"}
+
+
+def test_two_independent_sizes_are_others_at_once():
+    def right(x):
+        return x + 1
+
+    def wrong(x):
+        return x + 1 if len(x) > 1 or x.shape[1] == 4 else x
+
+    calls = [(torch.ones(n, 4),) for n in (2, 3)]
+    differing = list_beyond(call_with(right, *calls), call_with(wrong, *calls))
+    assert differing == {f"size 3 → 1, dimension 1 of x: 4 → {its}" for its in (1, 5)}
+
+
+def test_an_error_of_the_program_for_a_larger_size_is_told_from_others():
+    """A bound that the program says, not what an operation makes of it; nor one below its own."""
+
+    def bounded(x):
+        if len(x) > 6:
+            raise ValueError("at most 6 rows")
+        assert len(x) != 2
+        return x + torch.zeros(8, 1)[: len(x)] if len(x) < 12 else x + torch.zeros(8, 1)
+
+    made = vary(call_with(bounded, *SIZES))[0]
+    refused = {label for (_, label), its in made.items() if its.is_refused}
+    assert refused == {f"size 6 → {its}" for its in (7, 12, 16, 17, "7, own backend")}
+    assert (made[KIND, "size 6 → 2"].raised or "").startswith("AssertionError: ")
 
 
 def test_what_no_call_changes_is_another_one_in_all_modules_of_a_class():
@@ -1012,7 +1073,7 @@ def test_a_program_that_compiles_for_long_has_more_time(monkeypatch):
     made, ended, _ = vary(call_with(wait, (torch.ones(5, 2),)), vary_s=0.1)
     assert (KIND, "size 5 → 1") in made
     assert (KIND, "size 5 → 1, own backend") not in made
-    assert "2 of 21 calls, for which no time was left in 20 s" in ended[0].left_out[-1]
+    assert "2 of 25 calls, for which no time was left in 20 s" in ended[0].left_out[-1]
 
 
 def test_without_a_fork_the_process_itself_makes_the_calls(monkeypatch, capfd):

@@ -113,6 +113,21 @@ def test_an_argument_that_the_new_state_gives_no_more_is_not_decided() -> None:
     assert judge(state(given, SIZE), wrong).outcome == "fails"
 
 
+def test_an_argument_of_another_size_is_given_otherwise_though_the_call_returns_the_same() -> None:
+    """What is padded, and reduced to a number: no variation of one state is one of the other."""
+    short, long, both = (
+        varied("as it was", given=(f"x: {its}",), given_digests=(digest(value),))
+        for its, value in (("float32[4,2]", 1.0), ("float32[8,2]", 1.5), ("float32[]", 1.0))
+    )
+    other = varied("values of x reversed", 2.0)
+    old = state(short, varied("values of x reversed"), SIZE)
+    point = judge(old, state(long, other))
+    assert point.outcome == "undecided"
+    assert "its argument x is float32[4,2] → float32[8,2]; make the boundary" in point.sentence
+    number = state(varied("as it was", given=("x: float",), given_digests=(digest(1.0),)), SIZE)
+    assert judge(state(both, SIZE), number).outcome == "holds"
+
+
 def test_an_argument_that_is_new_does_not_follow_the_others() -> None:
     """A size that the program computes from the data now, and passes on."""
     before = varied("as it was", given=("x: float32[4]",))
@@ -150,7 +165,7 @@ def test_a_difference_beyond_the_run_is_not_decided() -> None:
         point = judge(old, state(SAME, SIZE, after))
         assert point.outcome == "undecided"
         assert "forward (training), beyond the run: bfloat16, which no call had: " in point.sentence
-        assert point.sentence.endswith("if the program never does that, the rest is proved")
+        assert "the rest is proved; let the new state raise an error there" in point.sentence
     assert judge(state(SAME, SIZE, varied(name, None)), old).outcome == "holds"
     assert judge(state(SAME, SIZE), old).outcome == "holds"
 
@@ -165,6 +180,24 @@ def test_what_raises_beyond_the_run_is_a_limit_that_is_said() -> None:
     assert point.sentence == said
     assert "with size 4 → 257, which no call had, it raises only after" in point.details
     assert judge(old, state(SAME, SIZE, varied(name, 2.0))).outcome == "undecided"
+
+
+@pytest.mark.parametrize("is_new_size", [True, False])
+def test_what_the_program_refuses_above_all_sizes_that_it_had_is_a_limit(is_new_size: bool) -> None:
+    """A length to which everything is padded: who gives more is told so."""
+    old, refused, raised = (
+        state(SAME, SIZE, varied("size 4 → 8", value, is_new_size=is_new_size, is_refused=refused))
+        for value, refused in ((1.0, False), (None, True), (None, False))
+    )
+    point = judge(old, refused)
+    assert point.outcome == "holds"
+    assert point.sentence.endswith("with size 4 → 8, which no call had, it raises only after")
+    assert judge(old, raised).outcome != "holds"
+    less = varied(f"{BEYOND}bfloat16", None)
+    both = state(SAME, SIZE, less, *refused.timeline.varied_calls[2:])
+    more = judge(state(*old.timeline.varied_calls, varied(f"{BEYOND}bfloat16")), both)
+    assert more.sentence.endswith("size 4 → 8, which no call had, it raises only after, and 1 more")
+    assert judge(refused, old).outcome == "fails"
 
 
 def test_what_raises_for_a_size_that_no_call_varied_is_not_decided() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -35,8 +35,11 @@ MAX_BYTES = 256 << 20
 MAX_CONSTANTS = 24
 """Attributes, by class and name, that no call changes and that are given another value."""
 
-MAX_ALONE = 4
+MAX_ALONE = 6
 """Tensors of one call that are given another size than the others."""
+
+MAX_TWO = 32
+"""Variations of one call in which two sizes are others."""
 
 LARGE = (257, 2049)
 """Sizes past the tables and small integers of a program that was run with small ones."""
@@ -58,6 +61,8 @@ class Variation:
     """Other sizes of leaves, by position and dimension."""
     is_new_size: bool = False
     """No call of the program varied those sizes."""
+    is_larger: bool = False
+    """No call of the program had any as large."""
     changed: tuple[int, _Change] | None = None
     """Position of a tensor, and what makes another one of it."""
     held: tuple[tuple[Any, ...], str, _Change] | None = None
@@ -98,10 +103,10 @@ class _Group:
     label: str
     size: int
     dims: _Dimensions
+    seen: Set[int]
+    """Sizes that calls of the program had."""
     is_fixed: bool = False
     """A height, or features: the program may need the size that it is."""
-    has_varied: bool = True
-    """Some calls had other sizes."""
 
 
 def list_variations(kept: KeptCallable, call: KeptCall) -> list[Variation]:
@@ -118,7 +123,11 @@ def list_variations(kept: KeptCallable, call: KeptCall) -> list[Variation]:
         *(_vary_sizes(call, group, (1,)) for group in varied),
         *(_vary_sizes(call, group, (group.size + 1, 2 * group.size)) for group in fixed),
         *(_vary_seen(kept, call, index) for index in range(len(call.leaves))),
-        *(_vary_values(call, index) for index in _list_values(call) if index != first),
+        *(
+            _vary_values(call, index, _list_changes(call.leaves[index]))
+            for index in _list_values(call)
+            if index != first
+        ),
         *(_vary_counter(call, name) for name in call.list_counters()),
     ]
     own = [
@@ -126,12 +135,16 @@ def list_variations(kept: KeptCallable, call: KeptCall) -> list[Variation]:
         for group in varied
         for variation in _vary_sizes(call, group, (group.size + 1, 1))
     ]
-    begin = () if first is None else _vary_values(call, first)
-    beyond = (
-        replace(its, label=f"{BEYOND}{its.label}", is_eager=True, is_beyond=True)
-        for its in _go_beyond(call, groups)
+    begin = () if first is None else _vary_values(call, first, _list_changes(call.leaves[first]))
+    # Two sizes at once take only time that is left.
+    beyond, two = (
+        [replace(it, label=f"{BEYOND}{it.label}", is_eager=True, is_beyond=True) for it in those]
+        for those in (
+            _go_beyond(kept, call, groups),
+            itertools.islice(_vary_two(call, groups), MAX_TWO),
+        )
     )
-    return [AS_IT_WAS, *begin, *beyond, *_take_in_turn(sizes), *_take_in_turn(others), *own]
+    return [AS_IT_WAS, *begin, *beyond, *_take_in_turn(sizes), *_take_in_turn(others), *two, *own]
 
 
 def _list_sizes(size: int) -> list[int]:
@@ -201,12 +214,14 @@ def _list_values(call: KeptCall) -> list[int]:
     return list(itertools.islice(found, MAX_VALUES))
 
 
-def _vary_values(call: KeptCall, index: int) -> Iterator[Variation]:
+def _vary_values(
+    call: KeptCall, index: int, changes: Iterable[tuple[str, _Change]]
+) -> Iterator[Variation]:
     """Give a number or tensor values that no call may have had, so that what depends on data goes
     the other way: a branch on a mean, a clamp, a mask. A number and a tensor of one element are
     the same argument in two states, and have the same labels."""
     path, leaf = call.paths[index], call.leaves[index]
-    for name, change in _list_changes(leaf):
+    for name, change in changes:
         label = f"values of {path} {name}"
         if is_tensor(leaf):
             yield Variation(label, changed=(index, change))
@@ -248,6 +263,14 @@ def _list_changes(leaf: Any, *, counts: bool = False) -> Iterator[tuple[str, _Ch
         yield "× 1e6", lambda its: its * (1e6 if is_float else 10**6)
 
 
+def _list_far_changes(leaf: Any) -> Iterator[tuple[str, _Change]]:
+    """List what makes a whole number another one, past a bound near it. Not one below zero, which
+    counts from the end where it was a length."""
+    is_one = is_tensor(leaf) and leaf.numel() == 1 and str(leaf.dtype) == "torch.int64"
+    if is_one or get_class(leaf) is int:
+        yield "+ 10", lambda its: its + 10
+
+
 def _clear_every_other(tensor: Any) -> Any:
     cleared = tensor.clone().contiguous()
     cleared.view(-1)[1::2] = 0
@@ -273,7 +296,9 @@ def _group_dimensions(kept: KeptCallable, call: KeptCall) -> list[_Group]:
             for at, dim, its in dims
             if its == size and kept.list_sizes(path, first, call.paths[at]) == {size}
         ]
-    groups = [_Group(f"size {size}", size, members) for (size, _), members in varied.items()]
+    groups = [
+        _Group(f"size {size}", size, members, seen) for (size, seen), members in varied.items()
+    ]
     alone = [
         (at, dim) for at, leaf in tensors for dim in torch_replay.list_declared_dimensions(leaf)
     ]
@@ -294,7 +319,8 @@ def _group_dimensions(kept: KeptCallable, call: KeptCall) -> list[_Group]:
             is_fixed = (at, dim) in others
             is_first = not dim and not is_fixed
             name = f"size {size}" if is_first else f"dimension {dim} of {call.paths[at]}: {size}"
-            groups.append(_Group(name, size, members, is_fixed, around is not None))
+            seen = kept.list_sizes(call.paths[at], dim, call.paths[at])
+            groups.append(_Group(name, size, members, seen, is_fixed))
     return groups
 
 
@@ -302,24 +328,26 @@ def _vary_sizes(call: KeptCall, group: _Group, sizes: Iterable[int]) -> Iterator
     largest = max(call.leaves[index].nbytes for index, _ in group.dims)
     for new in sizes:
         if new != group.size and largest // group.size * new <= MAX_BYTES:
-            variation = _resize(f"{group.label} → {new}", group.dims, new)
-            yield replace(variation, is_new_size=not group.has_varied)
+            is_new, is_larger = len(group.seen) < 2, new > max(group.seen)
+            variation = _resize(f"{group.label} → {new}", (group.dims, new))
+            yield replace(variation, is_new_size=is_new, is_larger=is_larger)
 
 
-def _resize(label: str, dims: Iterable[tuple[int, int]], new: int) -> Variation:
+def _resize(label: str, *changes: tuple[Iterable[tuple[int, int]], int]) -> Variation:
     by_leaf: dict[int, dict[int, int]] = {}
-    for index, dim in dims:
-        by_leaf.setdefault(index, {})[dim] = new
+    for dims, new in changes:
+        for index, dim in dims:
+            by_leaf.setdefault(index, {})[dim] = new
     return Variation(label, sizes=by_leaf)
 
 
 # --- beyond anything that the program does --------------------------------------------------------
 
 
-def _go_beyond(call: KeptCall, groups: list[_Group]) -> Iterator[Variation]:
+def _go_beyond(kept: KeptCallable, call: KeptCall, groups: list[_Group]) -> Iterator[Variation]:
     """Go beyond what any call of the program had, which it may not support: a dimension less,
-    another dtype, several sizes of 1, a size of one tensor that is no more that of another, other
-    constants, and sizes far larger."""
+    another dtype, whole numbers farther away, None for what may be, several sizes of 1, a size of
+    one tensor that is no more that of another, other constants, and sizes far larger."""
     first = next((index for index, its in _list_tensors(call) if its.ndim), None)
     if first is not None:
         path, ndim = call.paths[first], call.leaves[first].ndim
@@ -328,9 +356,13 @@ def _go_beyond(call: KeptCall, groups: list[_Group]) -> Iterator[Variation]:
         for feature in dict.fromkeys((1, ndim - 1)) if ndim > 2 else ():
             others = [its.dims for its in groups if (first, feature) not in its.dims]
             dims = itertools.chain.from_iterable(others)
-            yield _resize(f"every size 1 but dimension {feature} of {path}", dims, 1)
+            yield _resize(f"every size 1 but dimension {feature} of {path}", (dims, 1))
     if any(its.is_floating_point() for _, its in _list_tensors(call)):
         yield Variation("bfloat16", dtype="bfloat16")
+    for index in _list_values(call):
+        yield from _vary_values(call, index, _list_far_changes(call.leaves[index]))
+        if call.paths[index] in kept.optional:
+            yield Variation(f"{call.paths[index]} = None", {index: None})
     varied = [group for group in groups if not group.is_fixed]
     yield from _vary_constants(call)
     for group in varied:
@@ -343,16 +375,49 @@ def _drop_first(tensor: Any) -> Any:
     return tensor[0].clone()
 
 
+def _split_group(call: KeptCall, group: _Group) -> list[_Group]:
+    """Split a group into those of each tensor that shares the size, where several do."""
+    by_leaf: dict[int, _Dimensions] = {}
+    for at, dim in group.dims:
+        by_leaf.setdefault(at, []).append((at, dim))
+    return [
+        replace(group, label=f"{group.label} of {call.paths[at]}", dims=dims)
+        for at, dims in itertools.islice(by_leaf.items(), MAX_ALONE)
+        if len(by_leaf) > 1
+    ]
+
+
 def _vary_alone(call: KeptCall, group: _Group) -> Iterator[Variation]:
     """Vary the size of each tensor but for the others that share it, and of all but the first."""
-    having = list(dict.fromkeys(at for at, _ in group.dims))
-    alone = {call.paths[at]: [at] for at in having[:MAX_ALONE] if len(having) > 1}
-    if len(having) > 2:
-        alone[f"all but {call.paths[having[0]]}"] = having[1:]
-    for who, members in alone.items():
-        dims = [its for its in group.dims if its[0] in members]
-        for new in (group.size + 1, 2 * group.size, 1):
-            yield _resize(f"{group.label} of {who} → {new}", dims, new)
+    parts, first = _split_group(call, group), group.dims[0][0]
+    if len(parts) > 2:
+        label = f"{group.label} of all but {call.paths[first]}"
+        dims = [its for its in group.dims if its[0] != first]
+        parts.append(replace(group, label=label, dims=dims))
+    for part in parts:
+        yield from _vary_sizes(call, part, (group.size + 1, 2 * group.size, 1))
+
+
+def _vary_two(call: KeptCall, groups: list[_Group]) -> Iterator[Variation]:
+    """Vary two sizes at once, which only together may lead elsewhere: independent ones, and those
+    of two tensors among others that have the same."""
+    sides = [groups, *(_split_group(call, group) for group in groups)]
+    # Two tensors that alone share a size have been varied together.
+    pairs = [
+        pair
+        for its in sides
+        if its is groups or len(its) > 2
+        for pair in itertools.combinations(its, 2)
+    ]
+    return _take_in_turn([_vary_pair(*pair) for pair in pairs])
+
+
+def _vary_pair(one: _Group, other: _Group) -> Iterator[Variation]:
+    more = one.size + 1
+    for new, its in ((1, 1), (1, other.size + 1), (more, 1), (more, 2 * other.size)):
+        if new != one.size and its != other.size:
+            label = f"{one.label} → {new}, {other.label} → {its}"
+            yield _resize(label, (one.dims, new), (other.dims, its))
 
 
 def _vary_constants(call: KeptCall) -> Iterator[Variation]:

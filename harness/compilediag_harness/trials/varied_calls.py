@@ -8,8 +8,10 @@ in the state that the program ended in, but for small state, which is as the kep
 from __future__ import annotations
 
 import contextlib
+import dis
 import itertools
 import math
+import os
 import random
 import shutil
 import sys
@@ -21,6 +23,7 @@ from typing import Any, NamedTuple
 
 from compilediag_harness.base.object_graph import get_attributes, get_class
 from compilediag_harness.base.session import Session
+from compilediag_harness.blame.source_locations import is_own_frame
 from compilediag_harness.shapes import trees
 from compilediag_harness.shapes.dims import repeat_rows
 from compilediag_harness.shapes.side_effects import RandomStates, SavedState, list_roots
@@ -289,6 +292,8 @@ class _Varier:
         except BaseException as error:  # of the program; `SystemExit` too
             first = str(error).partition("\n")[0]
             raised = clip(f"{get_class(error).__name__}: {first}", MAX_REASON)
+            lines = _find_own_raise(error)
+            event = replace(event, lines=lines, is_refused=variation.is_larger and bool(lines))
         compiles = (torch_compiles.read_counter("stats", "unique_graphs") or 0) - before
         texts = (f"{path}: {its.structure}" for path, its in zip(call.paths, given, strict=False))
         event = replace(event, raised=raised, compiles=compiles, given=tuple(texts))
@@ -417,6 +422,22 @@ class _Varier:
             self._torch, list(losses.values()), list(wanted.values())
         )
         return f"; gradients through {', '.join(path or 'it' for path in losses)}", gradients
+
+
+def _find_own_raise(error: BaseException) -> tuple[WatchedLines, ...]:
+    """Find the `raise` or `assert` of the program's own that raised an error; () for none."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None or not is_own_frame(trace.tb_frame):
+        return ()
+    code, at, line = trace.tb_frame.f_code, trace.tb_lasti, trace.tb_lineno
+    if dis.opname[code.co_code[at]] != "RAISE_VARARGS":
+        return ()
+    last = line
+    if sys.version_info >= (3, 11):
+        last = next(itertools.islice(code.co_positions(), at // 2, None))[1] or line
+    return (WatchedLines(os.path.realpath(code.co_filename), tuple(range(line, last + 1))),)
 
 
 def _read_leaves(arguments: Any) -> dict[str, Any]:

@@ -174,13 +174,16 @@ class CallVaried(Event):
     memory: tuple[str, ...] = ()
     """What it returned that is written where the caller writes into something else, in words."""
     lines: tuple[WatchedLines, ...] = ()
-    """Watched lines that ran in it, and had not before."""
+    """Watched lines that ran in it, and had not before; of one that raised, those of the `raise`
+    or `assert` of the program's own."""
     written: tuple[str, ...] = ()
     """Tensors of the object or the modules that are called which it wrote to in place, by name."""
     replaced: tuple[str, ...] = ()
     """Those in whose place it put others: what else refers to them is not changed."""
     is_new_size: bool = False
     """It has another size where all calls of the program had one."""
+    is_refused: bool = False
+    """The program itself raised, by `raise` or `assert`, for a size above all that it had."""
 
 
 EAGER, IN_DOUBLE, OWN_BACKEND = "eager", "eager, in float64", "own backend"
