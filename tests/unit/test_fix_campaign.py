@@ -234,6 +234,27 @@ def test_what_crashed_the_program_for_a_finding_is_not_run_for_another(runs: Run
     assert [reasons(result).count("RuntimeError: no") for result in results] == [1, 1]
 
 
+def test_a_trial_that_does_not_end_removes_nothing(runs: Runs) -> None:
+    """Each change is tried by itself then, with the time of the short run and little more."""
+    execute, limits = runs.execute, list[float | None]()
+
+    def execute_without_end(pair: Pair, what: str, **more: Any) -> ExecutedState:
+        made = execute(pair, what, **more)
+        limits.append(pair.limit_s)
+        if what in (FIRST_OF_ALL, line(BAD)):
+            pair.problems.append("it had not ended after 30 s")
+            return replace(made, problem="time limit")
+        return made
+
+    runs.execute = execute_without_end
+    results = run_campaign(campaign())
+    assert proofs(results) == [line(N), line(M)]
+    assert runs.made == [UNCHANGED, FIRST_OF_ALL, line(BAD), line(N), line(M), CERTIFICATE]
+    assert reasons(results[0])[0] == "it had not ended after 30 s"
+    own_s = BEFORE.goodput.wall_s if BEFORE.goodput else 0.0
+    assert limits == [None, *[2 * (own_s or 0.0) + 30] * 4, None, None]
+
+
 def test_a_program_that_differs_from_itself_is_said_at_the_first_trial(runs: Runs) -> None:
     """Not after a search: no change of it can be proved."""
     execute, values = runs.execute, iter(range(9))

@@ -470,9 +470,9 @@ def _try_first_changes(campaign: Campaign, changes: Mapping[str, ProgramChange])
     for finding, change in first.items():
         own, *_ = points = campaign.record(finding, change, attempt).points
         failed = {point.name for point in points if point.outcome == "fails"}
-        if not failed and attempt.after is not None:
+        if not failed and not attempt.is_broken:
             campaign.chosen[finding] = change
-        elif own.outcome == "holds" or grown or not failed <= set(COUNTED):
+        elif attempt.is_broken or own.outcome == "holds" or grown or not failed <= set(COUNTED):
             del campaign.tried[finding][change]  # another may be why
 
 
@@ -511,7 +511,8 @@ def _try_changes(campaign: Campaign, finding: str, candidates: Sequence[ProgramC
         except EditImpossible as error:
             campaign.notes.append(f"{change.line} was not tried beside the others: {error}")
             continue
-        if campaign.record(finding, change, attempt, base).verdict != "refused" and attempt.after:
+        certificate = campaign.record(finding, change, attempt, base)
+        if certificate.verdict != "refused" and not attempt.is_broken:
             campaign.chosen[finding] = change
             return
 

@@ -19,6 +19,10 @@ from compilediag.runs.certify.states import States
 from compilediag.runs.trials.trial import Stop
 from compilediag_harness.wire import SourceChange, TrialPlan
 
+SLOWER, SLOWER_S = 2.0, 30.0
+"""A trial of the search may take so many times the seconds of the program as it is, and so many
+more: one that compiles longer than that takes the time of all others."""
+
 DIFFERS = "two executions of the program as it is, with the same seeds, differ"
 SEED_IT = (
     "Nothing can be proved of it until they do not: seed what it draws by itself (such as "
@@ -73,6 +77,7 @@ class Executions:
         what = "the program as it is, with the backend eager"
         self.before = self.pair.execute(what, new=False)
         self.run_s = get_wall_s(self.before.receipt)
+        self.pair.limit_s = SLOWER * self.run_s + SLOWER_S
         return self.before
 
     def find_broken(self, changes: Sequence[ProgramChange]) -> Attempt | None:
