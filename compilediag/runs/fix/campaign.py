@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from msgspec import structs
 
-from compilediag.certify.points import Certificate, JudgedPoint
+from compilediag.certify.points import Certificate, ExecutedState, JudgedPoint
 from compilediag.certify.totals import find_growth
 from compilediag.errors import CompilediagError
 from compilediag.fixes.certificate import check_finding, check_padding
@@ -42,7 +42,7 @@ from compilediag.rules.changes import (
 from compilediag.rules.make_finding import format_count, shorten
 from compilediag.runs.certify.execute import Pair, get_wall_s, protect_files
 from compilediag.runs.certify.options import CertifyOptions
-from compilediag.runs.certify.recorded import find_recorded_run
+from compilediag.runs.certify.recorded import find_recorded_run, load_state
 from compilediag.runs.certify.states import read_recorded_sources, read_tree
 from compilediag.runs.fix.executions import Attempt, Executions, make_unchanged_states
 from compilediag.runs.fix.sources import list_possible, make_changes
@@ -375,10 +375,12 @@ def _withdraw_proofs(campaign: Campaign, why: str) -> None:
 
 
 def _search_and_prove(campaign: Campaign) -> None:
+    if recorded := campaign.whole.recorded:
+        _locate_functions(campaign, load_state(recorded, campaign.whole.pair.program.words))
     first = campaign.list_first()
     every = [change for listed in campaign.listed.values() for change in listed.possible]
-    # Others are located by a short run.
-    if not any(change.arguments or change.padded for change in first.values()):
+    # Else they are located by a short run.
+    if recorded or not any(change.arguments or change.padded for change in first.values()):
         if len(every) == 1:
             campaign.short = None  # its certificate says at once what a search would
         elif first == campaign.list_first(advised=True) and _certify_at_once(campaign, first):
@@ -401,6 +403,13 @@ def _search_and_prove(campaign: Campaign) -> None:
         # Of what the whole program refused, others may do.
         refused = [key for key, change in campaign.chosen.items() if campaign.is_refused(change)]
         untried = {key: campaign.list_after(key, campaign.chosen.pop(key)) for key in refused}
+
+
+def _locate_functions(campaign: Campaign, seen: ExecutedState) -> None:
+    functions = [called.function for called in seen.timeline.invocations]
+    for key, changes in campaign.listed.items():
+        located = tuple(locate_functions(change, functions) for change in changes.possible)
+        campaign.listed[key] = changes._replace(possible=located)
 
 
 def _certify_at_once(campaign: Campaign, first: Mapping[str, ProgramChange]) -> bool:
@@ -432,10 +441,7 @@ def _begin_search(campaign: Campaign) -> None:
             f"the findings are of a run with torch {old}, and the program has {now} now: name the "
             "program, `compilediag fix train.py`"
         )
-    functions = [called.function for called in before.timeline.invocations]
-    for key, changes in campaign.listed.items():
-        located = tuple(locate_functions(change, functions) for change in changes.possible)
-        campaign.listed[key] = changes._replace(possible=located)
+    _locate_functions(campaign, before)
     if before.problem is not None:
         campaign.notes.append(f"with the backend eager it does not end well: {before.problem}")
         campaign.short = None
