@@ -56,7 +56,7 @@ STEPS_AFTER = 2
 MOST_OF_RUN = 0.7
 """A short run is not cut where it would be longer than this share of the whole."""
 
-MAX_WHOLE, MIN_S = 1.7, 90.0
+MAX_WHOLE, MIN_S = 1.7, 45.0
 """What follows the first run takes at most so many times its seconds, its calls with other inputs
 among them, or so many seconds beside one certificate, unless a budget is given."""
 
@@ -383,7 +383,7 @@ def _search_and_prove(campaign: Campaign) -> None:
     if recorded or not any(change.arguments or change.padded for change in first.values()):
         if len(every) == 1:
             campaign.short = None  # its certificate says at once what a search would
-        elif first == campaign.list_first(advised=True) and _certify_at_once(campaign, first):
+        elif first == campaign.list_first(advised=True) and _prove_at_once(campaign, first):
             return
     _begin_search(campaign)
     _try_first_changes(campaign, campaign.list_first(advised=True))
@@ -412,7 +412,7 @@ def _locate_functions(campaign: Campaign, seen: ExecutedState) -> None:
         campaign.listed[key] = changes._replace(possible=located)
 
 
-def _certify_at_once(campaign: Campaign, first: Mapping[str, ProgramChange]) -> bool:
+def _prove_at_once(campaign: Campaign, first: Mapping[str, ProgramChange]) -> bool:
     """Certify the recipes of all findings without a search, which few of them need; False where
     one fails, and none of the others is known to be why."""
     campaign.trials.announce(
@@ -420,7 +420,7 @@ def _certify_at_once(campaign: Campaign, first: Mapping[str, ProgramChange]) -> 
         f"{campaign.whole.run_s:.0f} s if they hold, else a search"
     )
     campaign.chosen |= first
-    failed = _certify(campaign, campaign.list_chosen(), "the recipes of all findings")
+    failed = _make_certificates(campaign, campaign.list_chosen(), "the recipes of all findings")
     if failed:
         campaign.chosen.clear()
         for finding in first if len({*first.values()}) > 1 else ():
@@ -461,7 +461,7 @@ def _try_first_changes(campaign: Campaign, changes: Mapping[str, ProgramChange])
     removed. Where it fails as a whole, each is tried by itself."""
     of, short = _find_executions, campaign.short
     first = {key: its for key, its in changes.items() if of(campaign, key) is short}
-    if short is None or len(first) < 2:
+    if short is None or len(first) < 2 or (campaign.tried and not campaign.has_time(short)):
         return
     together = tuple(dict.fromkeys((*campaign.list_chosen(), *first.values())))
     try:
@@ -523,7 +523,7 @@ def _try_changes(campaign: Campaign, finding: str, candidates: Sequence[ProgramC
             return
 
 
-def _certify(
+def _make_certificates(
     campaign: Campaign, changes: tuple[ProgramChange, ...], what: str
 ) -> list[Certificate]:
     """Certify the program with changes, by its own backend and in its whole length; return the
@@ -551,7 +551,7 @@ def _prove(campaign: Campaign, changes: tuple[ProgramChange, ...]) -> None:
     what = "all that was found"
     if len(changes) < len(campaign.list_chosen()):
         what = "of it, " + ", ".join(change.line for change in changes)
-    is_open = bool(_certify(campaign, changes, what)) and campaign.together != changes
+    is_open = bool(_make_certificates(campaign, changes, what)) and campaign.together != changes
     half = math.ceil(len(changes) / 2)
     for part in (changes[:half], changes[half:]) if is_open and len(changes) > 1 else ():
         if campaign.has_room(campaign.whole.run_s, MAX_PARTS):
