@@ -180,7 +180,9 @@ def propose_size_changes(context: FixContext) -> Iterator[ProgramChange]:
 def find_dimensions_to_mark(context: FixContext) -> tuple[list[int], bool]:
     """Find the dimensions of an argument whose sizes changed, and whether 0 or 1 was among the
     sizes: these are constants for a mark. None of either where a mark is no help."""
-    if REGISTER[context.finding.rule].changed != "size" or context.kind == "marking":
+    needs_number = (context.evidence.size_needed or {}).get("kind") == "constant"
+    changed = REGISTER[context.finding.rule].changed
+    if changed != "size" or context.kind == "marking" or needs_number:
         return [], False
     return find_changed_sizes(context.values)
 

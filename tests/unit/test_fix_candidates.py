@@ -109,6 +109,12 @@ def test_tensors_whose_sizes_changed_together_are_marked_together() -> None:
     assert [(each.argument, each.dimension) for each in change.arguments] == [("x", 0), ("y", 1)]
 
 
+def test_what_the_code_needs_as_a_number_is_not_marked() -> None:
+    """A loop over the size makes a graph for each (makemore's GRU), whatever is marked."""
+    for kind, tried in (("constant", 0), ("range", 2)):
+        assert len(lines("CD105", **SIZE, size_needed={"by": "loop", "kind": kind})) == tried
+
+
 def test_a_size_of_one_is_never_marked_dynamic() -> None:
     small = {**SIZE, "values": [["[4, 2]", "[1, 2]"]]}
     variable = "export TORCH_COMPILE_UNBACKED_SOURCES=\"L['x']:0\""
