@@ -164,16 +164,16 @@ def rewrite(text: str, edits: Sequence[Edit]) -> str:
     made = [its for edit in own for its in OPERATORS[edit.kind](module, edit)]
     insertions = dict.fromkeys([*_import(module, made), *made])
     lines = [*text.encode().splitlines(keepends=True), b""]
+    newline = b"\r\n" if lines[0].endswith(b"\r\n") else b"\n"
     # The last place first: those before it stay where they are; of one place the first is on top.
     for its in reversed(sorted(insertions, key=lambda its: its[:2])):  # noqa: C413
         line = lines[its.line - 1]
         before, more, after = line[: its.offset], its.text.encode(), line[its.offset :]
         if its.is_line and before.strip():
             raise EditImpossible(f"line {its.line} is not a statement of its own")
-        lines[its.line - 1] = before + more + (b"\n" + before) * its.is_line + after
+        more = more.replace(b"\n", newline) + (newline + before) * its.is_line
+        lines[its.line - 1] = before + more + after
     result = b"".join(lines).decode()
-    if "\r\n" in text:
-        result = result.replace("\r\n", "\n").replace("\n", "\r\n")
     parse(result, "the edit is not valid Python")
     return result
 
