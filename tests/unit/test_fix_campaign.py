@@ -213,6 +213,19 @@ def test_where_a_recipe_fails_the_search_tells_which(runs: Runs) -> None:
     assert runs.made[-1] == CERTIFICATE
 
 
+def test_of_recipes_that_are_proved_but_for_a_finding_no_other_is_searched(runs: Runs) -> None:
+    first, other = advise(with_candidates(finding(), N)), "L['other']"
+    for values, made, proved in (
+        ((other,), [RECIPES], None),
+        ((other, M), [RECIPES, UNCHANGED, line(M), CERTIFICATE], line(M)),
+    ):
+        runs.made = []
+        second = advise(with_candidates(finding(number="F2", variable="m"), *values))
+        campaigned = campaign(msgspec.structs.replace(BEFORE, findings=(first, second)))
+        assert proofs(run_campaign(campaigned)) == [line(N), proved]
+        assert runs.made == made
+
+
 def test_recipes_are_searched_together_before_what_is_no_recipe(runs: Runs) -> None:
     """One that crashes the program does not hide that they hold."""
     runs.fails_on = {BAD: "RuntimeError: no"}

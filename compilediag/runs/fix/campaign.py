@@ -129,6 +129,12 @@ class Campaign:
             if not advised or is_said_in(changes.possible[0], recipes[key] or "")
         }
 
+    def list_untried(self, finding: str) -> list[ProgramChange]:
+        """List the changes that were not tried for a finding; none where one was found."""
+        known = self.tried.get(finding, {})
+        possible = () if finding in self.chosen else self.listed[finding].possible
+        return [change for change in possible if change not in known]
+
     def list_worth_retrying(self, finding: str) -> list[ProgramChange]:
         """List a finding's changes that failed only in counts: what hides it may be gone now."""
         return [
@@ -383,8 +389,10 @@ def _search_and_prove(campaign: Campaign) -> None:
     if recorded or not any(change.arguments or change.padded for change in first.values()):
         if len(every) == 1:
             campaign.short = None  # its certificate says at once what a search would
-        elif first == campaign.list_first(advised=True) and _prove_at_once(campaign, first):
-            return
+        elif first == campaign.list_first(advised=True):
+            _prove_at_once(campaign, first)
+    if not any(map(campaign.list_untried, campaign.listed)):
+        return
     _begin_search(campaign)
     _try_first_changes(campaign, campaign.list_first(advised=True))
     _try_first_changes(campaign, campaign.list_first())
@@ -392,13 +400,13 @@ def _search_and_prove(campaign: Campaign) -> None:
     while any(untried.values()):
         for finding, candidates in untried.items():
             if finding not in campaign.chosen:
-                known = campaign.tried.get(finding, {})
-                _try_changes(campaign, finding, [its for its in candidates if its not in known])
+                new = campaign.list_untried(finding)
+                _try_changes(campaign, finding, [its for its in candidates if its in new])
         # What another cause hid may be seen now that this is gone.
         for finding in untried if campaign.chosen else ():
             if finding not in campaign.chosen:
                 _try_changes(campaign, finding, campaign.list_worth_retrying(finding)[:MAX_RETRIED])
-        if campaign.chosen:
+        if not {*campaign.list_chosen()} <= {*campaign.together}:
             _prove(campaign, campaign.list_chosen())
         # Of what the whole program refused, others may do.
         refused = [key for key, change in campaign.chosen.items() if campaign.is_refused(change)]
@@ -412,20 +420,19 @@ def _locate_functions(campaign: Campaign, seen: ExecutedState) -> None:
         campaign.listed[key] = changes._replace(possible=located)
 
 
-def _prove_at_once(campaign: Campaign, first: Mapping[str, ProgramChange]) -> bool:
-    """Certify the recipes of all findings without a search, which few of them need; False where
-    one fails, and none of the others is known to be why."""
+def _prove_at_once(campaign: Campaign, first: Mapping[str, ProgramChange]) -> None:
+    """Certify the recipes of all findings without a search, which few of them need."""
     campaign.trials.announce(
         f"{format_count(len(first), 'finding')} with a recipe: one run of "
         f"{campaign.whole.run_s:.0f} s if they hold, else a search"
     )
     campaign.chosen |= first
-    failed = _make_certificates(campaign, campaign.list_chosen(), "the recipes of all findings")
-    if failed:
-        campaign.chosen.clear()
-        for finding in first if len({*first.values()}) > 1 else ():
-            del campaign.tried[finding]
-    return not failed
+    _make_certificates(campaign, campaign.list_chosen(), "the recipes of all findings")
+    for finding, change in first.items():
+        if not campaign.tried[finding][change].proved:
+            del campaign.chosen[finding]
+            if not campaign.together and len({*first.values()}) > 1:
+                del campaign.tried[finding]  # another may be why
 
 
 def _begin_search(campaign: Campaign) -> None:
