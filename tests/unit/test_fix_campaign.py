@@ -289,7 +289,7 @@ def test_a_program_that_differs_from_itself_is_said_at_the_first_trial(runs: Run
     assert runs.made[:2] == [UNCHANGED, FIRST_OF_ALL]
     assert len(runs.made) == 3
     (note,) = made.notes
-    assert note.startswith(f"{DIFFERS}: ")
+    assert note.startswith(f"{DIFFERS}; call 0 of ")
     assert "seed what it draws by itself" in note
 
 

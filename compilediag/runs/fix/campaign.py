@@ -148,11 +148,6 @@ class Campaign:
         attempt = self.whole.attempts.get(frozenset((change,)))
         return attempt is not None and attempt.certificate.verdict == "refused"
 
-    def list_after(self, finding: str, change: ProgramChange) -> tuple[ProgramChange, ...]:
-        """List the changes of a finding that come after one that it has, or all."""
-        possible = self.listed[finding].possible
-        return possible[possible.index(change) + 1 :] if change in possible else possible
-
     def make_edited_files(self, changes: Iterable[ProgramChange]) -> tuple[SourceChange, ...]:
         """Make the files of the program as the changes edit them; nothing is written.
 
@@ -396,21 +391,22 @@ def _search_and_prove(campaign: Campaign) -> None:
     _begin_search(campaign)
     _try_first_changes(campaign, campaign.list_first(advised=True))
     _try_first_changes(campaign, campaign.list_first())
-    untried = {item.id: campaign.listed[item.id].possible for item in campaign.wanted}
-    while any(untried.values()):
-        for finding, candidates in untried.items():
+    wanted = [item.id for item in campaign.wanted]
+    while wanted:
+        for finding in wanted:
             if finding not in campaign.chosen:
-                new = campaign.list_untried(finding)
-                _try_changes(campaign, finding, [its for its in candidates if its in new])
+                _try_changes(campaign, finding, campaign.list_untried(finding))
         # What another cause hid may be seen now that this is gone.
-        for finding in untried if campaign.chosen else ():
+        for finding in wanted if campaign.chosen else ():
             if finding not in campaign.chosen:
                 _try_changes(campaign, finding, campaign.list_worth_retrying(finding)[:MAX_RETRIED])
         if not {*campaign.list_chosen()} <= {*campaign.together}:
             _prove(campaign, campaign.list_chosen())
         # Of what the whole program refused, others may do.
         refused = [key for key, change in campaign.chosen.items() if campaign.is_refused(change)]
-        untried = {key: campaign.list_after(key, campaign.chosen.pop(key)) for key in refused}
+        for key in refused:
+            del campaign.chosen[key]
+        wanted = [key for key in refused if campaign.list_untried(key)]
 
 
 def _locate_functions(campaign: Campaign, seen: ExecutedState) -> None:

@@ -23,10 +23,10 @@ SLOWER, SLOWER_S = 2.0, 30.0
 """A trial of the search may take so many times the seconds of the program as it is, and so many
 more: one that compiles longer than that takes the time of all others."""
 
-DIFFERS = "two executions of the program as it is, with the same seeds, differ"
-SEED_IT = (
-    "Nothing can be proved of it until they do not: seed what it draws by itself (such as "
-    "`env.reset(seed=0)`), keep clocks and threads out of what it computes, and start fix again"
+DIFFERS = (
+    "two executions of the program as it is, with the same seeds, differ, so nothing can be proved "
+    "of it: seed what it draws by itself (such as `env.reset(seed=0)`), keep clocks and threads "
+    "out of what it computes, and start fix again"
 )
 
 
@@ -141,7 +141,7 @@ class Executions:
         if again := self._known.get("again"):
             calls = compare_calls(before.timeline, again.timeline)
             if not calls.equal:
-                raise Stop(f"{DIFFERS}: {calls.mismatch or calls.difference}. {SEED_IT}")
+                raise Stop(f"{DIFFERS}; {calls.mismatch or calls.difference}")
 
     def _make_pair(self, changes: Sequence[ProgramChange], edits: Sequence[SourceChange]) -> Pair:
         tree = dict(self.pair.states.tree)
