@@ -380,8 +380,8 @@ def _search_and_prove(campaign: Campaign) -> None:
         _locate_functions(campaign, load_state(recorded, campaign.whole.pair.program.words))
     first = campaign.list_first()
     every = [change for listed in campaign.listed.values() for change in listed.possible]
-    # Else they are located by a short run.
-    if recorded or not any(change.arguments or change.padded for change in first.values()):
+    # Padding seldom helps: a short run tells. Arguments are located by one, or the recorded run.
+    if not any(its.padded or (its.arguments and not recorded) for its in first.values()):
         if len(every) == 1:
             campaign.short = None  # its certificate says at once what a search would
         elif first == campaign.list_first(advised=True):

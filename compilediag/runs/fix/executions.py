@@ -125,17 +125,16 @@ class Executions:
         return attempt
 
     def _require_same_again(self, pair: Pair, before: ExecutedState, after: ExecutedState) -> None:
-        """Require that the program does the same when it is executed again, once results differ as
-        no change of ours explains.
+        """Require that the program does the same when it is executed again: in a short run, whose
+        backend rounds alike whatever is compiled, once results differ from the first call on.
 
         Raises:
             Stop: it does not.
         """
         calls = compare_calls(before.timeline, after.timeline)
-        # The backend "eager" rounds alike, whatever is compiled.
-        rounds = pair.backend is None and calls.may_round
-        is_other = calls.mismatch is not None or (calls.at_start and not rounds)
-        if "again" not in self._known and is_other and before.problem == after.problem:
+        is_other = calls.mismatch is not None or calls.at_start
+        is_asked = pair.backend is not None and "again" not in self._known
+        if is_asked and is_other and before.problem == after.problem:
             what = "the program as it is once more: does it differ by itself?"
             self._known["again"] = pair.execute(what, new=False)
         if again := self._known.get("again"):
