@@ -22,7 +22,6 @@ from compilediag.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, OutputUnwri
 from compilediag.option_fields import argument, collect_options, flag, names_finding, option
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.rules.changes import NEEDS_LIBCST
 from compilediag.runs.certify.recorded import find_recorded_run, keep_proved, record_run
 from compilediag.runs.fix.campaign import (
     list_candidates,
@@ -42,7 +41,6 @@ from compilediag.runs.fix.results import (
 from compilediag.runs.fix.sources import (
     apply,
     format_patch,
-    is_available,
     make_changes,
     require_committed,
 )
@@ -140,7 +138,8 @@ def command(options: FixOptions) -> int:
     findings = receipt.findings
     if word is not None:
         findings = (find_finding(word, receipt, path),)
-    listed = list_candidates(receipt, findings)
+    edits_first = options.apply or options.patch is not None
+    listed = list_candidates(receipt, findings, edits_first=edits_first)
     if options.dry_run:
         rows = [(finding, listed[finding.id]) for finding in findings]
         if run_options.as_json:
@@ -155,7 +154,7 @@ def command(options: FixOptions) -> int:
             "program: name it, `compilediag fix train.py`"
         )
     words = receipt.header.run.argv_redacted
-    if word is None and (options.apply or options.patch):
+    if word is None and edits_first:
         digests = receipt.header.provenance.source_sha256
         proved = read_together(path, listed)
         if edits := [edit for change in proved for edit in change.edits]:
@@ -179,8 +178,6 @@ def require_possible(options: RunOptions) -> None:
     Raises:
         UsageError: what is proved could not be written.
     """
-    if (options.patch or options.apply) and not is_available():
-        raise UsageError(NEEDS_LIBCST)
     for name, path in (("--env", options.env), ("--patch", options.patch)):
         if path is None:
             continue

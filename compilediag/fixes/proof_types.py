@@ -13,12 +13,20 @@ from compilediag.compare.keys import BreakKey, CauseKey, build_break_key, build_
 from compilediag.receipt.finding_keys import normalize_file, normalize_function
 from compilediag.receipt.schema.compiles import FindingRecord, RefusedChange
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.rules.changes import ProgramChange
+from compilediag.rules.changes import ProgramChange, is_said_in
+from compilediag.rules.recompiles import ONE_GRAPH_EACH
 
 Unit = Literal["recompiles", "graph breaks", "findings"]
 
-_SETTING = re.compile(r"config\.(\w+) = (\w+)")
+_SETTING = re.compile(r"config\.(\w+) = \w+")
 """Of Dynamo, in advice."""
+
+_NO_EDIT = re.compile(
+    rf"{re.escape(ONE_GRAPH_EACH.fix)}|(?:[^:]*: )?(?:leave|accept) it(?!.*\bor |.*; else)"
+)
+"""Advice that asks for no edit."""
+
+_EDIT = "change the line, take it out of what is compiled, or leave it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,17 +137,21 @@ class FindingResult:
         fix = self.finding.fix
         setting = _SETTING.search(fix.summary)
         for tried in self.tried if self.proof is None else ():
-            line = tried.change.line.partition("  # ")[0]
             if tried.certificate.verdict != "refused":
                 continue
-            if line in fix.summary:
-                said = f"the change was tried here and refused: {tried.certificate.reason}"
+            if is_said_in(tried.change, fix.summary):
+                said = f"{_EDIT}: its recipe was tried here and refused"
                 fix = replace(fix, summary=said, recipe=None, caveat=None)
-            elif setting is not None and "=".join(setting.groups()) in line.replace(" = ", "="):
+            elif setting is not None and setting[1].upper() in tried.change.line.upper():
                 others = fix.summary.rpartition("; or set ")[0]
-                said, recipe = others or "no other change is known", others and fix.recipe
+                said, recipe = others or f"{_EDIT}: no setting helps", others and fix.recipe
                 fix = replace(fix, summary=said, recipe=recipe or None)
             else:
                 continue
             return replace(self.finding, fix=fix)
         return self.finding
+
+    @property
+    def asks_for_edit(self) -> bool:
+        """True where something is advised that `certify` can check."""
+        return _NO_EDIT.match(self.advised.fix.summary) is None

@@ -37,6 +37,7 @@ from compilediag.rules.changes import (
     Edit,
     ProgramChange,
     is_listable,
+    is_said_in,
     make_variable_change,
 )
 from compilediag.rules.environment_variables import format_export, join_values
@@ -53,7 +54,7 @@ from compilediag.rules.objects import FIRST_CALL
 from compilediag.rules.sizes.advice import SAME_TENSOR
 from compilediag.timeline.compiles import Recompile
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import ArgumentChange, CompileOption
+from compilediag_harness.wire import ArgumentChange, CompileOption, find_resumed_function
 
 # --- tensors that grow --------------------------------------------------------------------------
 
@@ -119,6 +120,8 @@ def describe_growth(known: Facts, version: Version) -> Advice | None:
 MARK = "maybe_mark_dynamic"
 """Leaves a size that the code needs as a number a constant; `mark_dynamic` raises an error then."""
 
+UNBACKED = "TORCH_COMPILE_UNBACKED_SOURCES"
+
 _MODULES = {MARK: "torch._dynamo", "mark_unbacked": "torch._dynamo.decorators"}
 
 
@@ -177,7 +180,9 @@ def propose_size_changes(context: FixContext) -> Iterator[ProgramChange]:
 def find_dimensions_to_mark(context: FixContext) -> tuple[list[int], bool]:
     """Find the dimensions of an argument whose sizes changed, and whether 0 or 1 was among the
     sizes: these are constants for a mark. None of either where a mark is no help."""
-    if REGISTER[context.finding.rule].changed != "size" or context.kind == "marking":
+    needs_number = (context.evidence.size_needed or {}).get("kind") == "constant"
+    changed = REGISTER[context.finding.rule].changed
+    if changed != "size" or context.kind == "marking" or needs_number:
         return [], False
     return find_changed_sizes(context.values)
 
@@ -192,7 +197,7 @@ def _propose_unbacked(
     size for unknown."""
     if context.version >= FIRST_WITH_UNBACKED and PARAMETER.fullmatch(source) and "," not in source:
         value = _format_sources(source, dimensions)
-        yield make_variable_change("TORCH_COMPILE_UNBACKED_SOURCES", value, _DATA_DEPENDENT)
+        yield make_variable_change(UNBACKED, value, _DATA_DEPENDENT)
     tensor = parse_marked(source, dimensions)
     if tensor is not None:
         yield from _propose_marks(context, [tensor], "mark_unbacked", _DATA_DEPENDENT)
@@ -225,9 +230,9 @@ def _propose_marks(
     context: FixContext, tensors: Sequence[MarkedTensor], action: str, risk: str
 ) -> Iterator[ProgramChange]:
     """Propose marks on the arguments of every call of the function."""
-    if context.function is None or not tensors:
-        return
     call = context.finding.entered_at
+    if context.function is None or not tensors or _is_compiled(context, call):
+        return
     at = f", {call.file}:{call.line}" if call is not None else ""
     marks = [
         line
@@ -243,7 +248,22 @@ def _propose_marks(
             for tensor in tensors
             for dimension in tensor.dimensions
         ),
+        same_as=_name_setting(tensors, action),
     )
+
+
+def _name_setting(tensors: Sequence[MarkedTensor], action: str = MARK) -> str:
+    """Name the setting that does what marks do."""
+    marked = ((f"L['{its.parameter}']{its.path}", its.dimensions) for its in tensors)
+    value = ",".join(_format_sources(*its) for its in marked)
+    return make_variable_change(SOURCES if action == MARK else UNBACKED, value, "").same_as
+
+
+def _is_compiled(context: FixContext, call: UserCallRecord | None) -> bool:
+    """True for a call in a function that is compiled itself: torch raises at a mark there."""
+    frames = (event.frame for event in context.receipt.compile.events)
+    compiled = {(at.file, find_resumed_function(at.function or "") or at.function) for at in frames}
+    return call is not None and (call.file, call.function) in compiled
 
 
 def name_tensor(context: FixContext, tensor: MarkedTensor) -> str:
@@ -267,6 +287,8 @@ def propose_mark_edits(context: FixContext) -> Iterator[ProgramChange]:
     dimensions, small = find_dimensions_to_mark(context)
     tensors = list_changed_tensors(context, dimensions) if dimensions and not small else []
     places = [event.entered_at for event in context.compiles_of_frames] if tensors else []
+    if any(_is_compiled(context, place) for place in places):
+        return
     edits = dict.fromkeys(_make_mark_edit(place, tensors) for place in places)
     made = [edit for edit in edits if edit is not None and context.is_own(edit.file)]
     if not made or len(made) < len(edits):
@@ -274,7 +296,7 @@ def propose_mark_edits(context: FixContext) -> Iterator[ProgramChange]:
     others = len(made) - 1
     more = f" (and at {others} other call{'s' * (others > 1)})" if others else ""
     line = f"{made[0].file}:{made[0].line}: {'; '.join(made[0].code)}  # before the call{more}"
-    yield ProgramChange("source", line, DYNAMIC, edits=tuple(made))
+    yield ProgramChange("source", line, DYNAMIC, edits=tuple(made), same_as=_name_setting(tensors))
 
 
 def _make_mark_edit(call: UserCallRecord | None, tensors: Sequence[MarkedTensor]) -> Edit | None:
@@ -413,23 +435,33 @@ def _add_sources(fix: FixRecord, listed: Sequence[str], *, helps: bool) -> FixRe
 
 # --- changes ------------------------------------------------------------------------------------
 
+_EXPORT = re.compile(rf'export {SOURCES}="([^"]+)"')
+
+
+def propose_candidates(context: FixContext) -> Iterator[ProgramChange]:
+    """Propose the settings that the finding names, in its recipe or beside it."""
+    fix = context.finding.fix
+    for value in _EXPORT.findall(fix.summary if fix.recipe == GROWING.recipe else ""):
+        yield make_variable_change(SOURCES, value, fix.caveat or "", left=1)
+    for candidate in fix.candidates:
+        yield make_variable_change(candidate.setting, candidate.value, candidate.risk)
+
+
 _MAKERS: tuple[Callable[[FixContext], Iterator[ProgramChange]], ...] = (
+    breaks.propose_hinted_options,
+    propose_candidates,
     propose_joint_sources,
     propose_size_changes,
-    breaks.propose_hinted_options,
     propose_mark_edits,
     fixed_shapes.propose_bucket_changes,
 )
-"""In the order of trying."""
+"""In the order of trying: what torch itself names is first."""
 
 
 def list_changes(finding: FindingRecord, receipt: Receipt) -> tuple[ProgramChange, ...]:
-    """List what may remove a finding in the receipt's version of torch, in the order of trying."""
-    changes = [
-        make_variable_change(candidate.setting, candidate.value, candidate.risk)
-        for candidate in finding.fix.candidates
-    ]
+    """List what may remove a finding in the receipt's version of torch, in the order of trying: its
+    own recipe before all others."""
     context = make_context(finding, receipt)
-    if context is not None:
-        changes += [change for make in _MAKERS for change in make(context)]
-    return tuple(dict.fromkeys(changes))
+    made = [] if context is None else [change for make in _MAKERS for change in make(context)]
+    recipe = finding.fix.summary if finding.fix.recipe is not None else ""
+    return tuple(sorted(dict.fromkeys(made), key=lambda change: not is_said_in(change, recipe)))

@@ -22,9 +22,6 @@ from compilediag_harness.wire import (
     TrialPlan,
 )
 
-NEEDS_LIBCST = 'edits need libcst: pip install "compilediag[fix]"'
-"""Why no edit can be made where the extra is not installed."""
-
 
 class EditImpossible(CompilediagError):
     """An edit does not fit the source; the message says what is missing."""
@@ -38,7 +35,7 @@ class Edit:
     line: int
     """Any line of the statement, counted from 1."""
     kind: str
-    """The operator and what it does there (`edits/rewrite.py`)."""
+    """The operator and what it does there (`fixes/rewrite.py`)."""
     code: tuple[str, ...] = ()
     """What the operator puts there or is about, as its docstring says. Statements may use the name
     `torch`."""
@@ -87,6 +84,12 @@ class ProgramChange:
     """Recompiles of the finding that may remain."""
     pads: tuple[Location, ...] = ()
     """Functions whose arguments are padded: that this harms nothing is a point of its own."""
+
+
+def is_said_in(change: ProgramChange, advice: str) -> bool:
+    """True for a change that advice says word for word."""
+    statements = change.edits[0].code if change.edits else change.line.split("  # ")[0].split("; ")
+    return all(statement in advice for statement in statements)
 
 
 def build_trial_plan(changes: Iterable[ProgramChange]) -> TrialPlan:
@@ -141,6 +144,8 @@ def is_listable(source: str) -> bool:
 
 
 def make_variable_change(name: str, value: str, risk: str, left: int = 0) -> ProgramChange:
-    """Make a change of a variable of the environment."""
+    """Make a change of a variable of the environment, a list most often."""
+    same_as = f"{name} {','.join(sorted(value.split(',')))}"
+    pairs = ((name, value),)
     line = format_export(name, value)
-    return ProgramChange("environment", line, risk, variables=((name, value),), left=left)
+    return ProgramChange("environment", line, risk, pairs, left=left, same_as=same_as)

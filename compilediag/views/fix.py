@@ -46,8 +46,9 @@ def render_fixes(
             lines.append(f"{INDENT}{options.get_sign('warn')} {why}")
             lines += _render_impossible(fix.listed, options)
             lines += _render_edit(card, options)
-            check = f"{INDENT}then check the edit: compilediag {following[0]}"
-            lines.append(options.paint(check, "cyan"))
+            if fix.asks_for_edit:
+                check = f"{INDENT}then check the edit: compilediag {following[0]}"
+                lines.append(options.paint(check, "cyan"))
         lines.append("")
     lines += _render_certificates(fixes, options)
     # What to type and what to write, once for all findings.

@@ -97,7 +97,7 @@ def test_edits_are_made_when_they_are_proved(tmp_path: Path, monkeypatch, capfd)
     assert (out, "run 1" in err) == ("  next: compilediag run -- edited.py\n", False)
     edited = program.read_text(encoding="utf-8")
     assert edited == EDITED.replace(
-        "import compile, ones\n", "import compile, ones\nimport torch\n"
+        "from torch import compile, ones\n", "import torch\nfrom torch import compile, ones\n"
     ).replace(
         "    call(batch)\n", "    torch._dynamo.maybe_mark_dynamic(batch, 0)\n    call(batch)\n"
     )

@@ -25,11 +25,14 @@ from compilediag.receipt.schema.compiles import (
 )
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules import candidates as of_finding
-from compilediag.rules.changes import NEEDS_LIBCST, Edit, EditImpossible, ProgramChange
+from compilediag.rules.breaks.rule import WITHIN_PACKAGE
+from compilediag.rules.changes import Edit, EditImpossible, ProgramChange
+from compilediag.rules.recompiles import ONE_GRAPH_EACH
+from compilediag.rules.values import BOTH_MODES
 from compilediag.runs.certify.execute import Pair
 from compilediag.runs.fix import campaign as campaigns
 from compilediag.runs.fix.campaign import Campaign, choose_steps, make_campaign, run_campaign
-from compilediag.runs.fix.executions import Attempt
+from compilediag.runs.fix.executions import DIFFERS, Attempt
 from compilediag.runs.fix.results import NAME, add_proofs, build_fix_json, format_env, save_results
 from compilediag.runs.supervised.run import Program
 from compilediag.runs.supervised.run_options import RunOptions
@@ -116,7 +119,7 @@ class Runs:
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runs:
     """The findings have the candidates that they name, and no others."""
-    monkeypatch.setattr(of_finding, "_MAKERS", ())
+    monkeypatch.setattr(of_finding, "_MAKERS", (of_finding.propose_candidates,))
     monkeypatch.chdir(tmp_path)
     made = Runs()
     # Looked up late: a test may have another one.
@@ -179,6 +182,115 @@ def test_one_change_is_certified_without_a_search(runs: Runs) -> None:
     made = campaign(receipt(*runs.events, findings=(only,)))
     assert proofs(run_campaign(made)) == [line(N)]
     assert runs.made == [line(N)]
+
+
+def advise(item: FindingRecord) -> FindingRecord:
+    """The finding with its first candidate as its recipe."""
+    assert item.fix.candidates
+    summary = f"start it with: {line(item.fix.candidates[0].value)}"
+    fix = msgspec.structs.replace(item.fix, summary=summary, recipe="setting")
+    return msgspec.structs.replace(item, fix=fix)
+
+
+RECIPES = "for the certificate: the recipes of all findings"
+
+
+def test_recipes_of_all_findings_are_certified_without_a_search(runs: Runs) -> None:
+    first, second = advise(with_candidates(finding(), N, BAD)), advise(SECOND)
+    made = campaign(msgspec.structs.replace(BEFORE, findings=(first, second)))
+    assert proofs(run_campaign(made)) == [line(N), line(M)]
+    assert runs.made == [RECIPES]
+    assert format_env(made) == [line(N, M)]
+
+
+def test_where_a_recipe_fails_the_search_tells_which(runs: Runs) -> None:
+    """No half of them is certified before."""
+    runs.wrong = [BAD]
+    first, second = advise(with_candidates(finding(), BAD, N)), advise(SECOND)
+    made = campaign(msgspec.structs.replace(BEFORE, findings=(first, second)))
+    assert proofs(run_campaign(made)) == [line(N), line(M)]
+    assert runs.made[:3] == [RECIPES, UNCHANGED, FIRST_OF_ALL]
+    assert runs.made[-1] == CERTIFICATE
+
+
+def test_of_recipes_that_are_proved_but_for_a_finding_no_other_is_searched(runs: Runs) -> None:
+    first, other = advise(with_candidates(finding(), N)), "L['other']"
+    for values, made, proved in (
+        ((other,), [RECIPES], None),
+        ((other, M), [RECIPES, UNCHANGED, line(M), CERTIFICATE], line(M)),
+    ):
+        runs.made = []
+        second = advise(with_candidates(finding(number="F2", variable="m"), *values))
+        campaigned = campaign(msgspec.structs.replace(BEFORE, findings=(first, second)))
+        assert proofs(run_campaign(campaigned)) == [line(N), proved]
+        assert runs.made == made
+
+
+def test_recipes_are_searched_together_before_what_is_no_recipe(runs: Runs) -> None:
+    """One that crashes the program does not hide that they hold."""
+    runs.fails_on = {BAD: "RuntimeError: no"}
+    third = with_candidates(finding(number="F3", variable="k"), BAD)
+    first = advise(with_candidates(finding(), N))
+    runs.events = (*BEFORE.compile.events, again(3, cause("k", "F3")))
+    of = receipt(*runs.events, findings=(first, advise(SECOND), third))
+    assert proofs(run_campaign(campaign(of))) == [line(N), line(M), None]
+    assert runs.made == [UNCHANGED, FIRST_OF_ALL, line(BAD), CERTIFICATE]
+
+
+def test_what_crashed_the_program_for_a_finding_is_not_run_for_another(runs: Runs) -> None:
+    runs.fails_on = {BAD: "RuntimeError: no"}
+    second = with_candidates(finding(number="F2", variable="m"), "L['other']", BAD, M)
+    made = campaign(msgspec.structs.replace(BEFORE, findings=(FIRST, second)))
+    results = run_campaign(made)
+    assert proofs(results) == [line(N), line(M)]
+    assert [text for text in runs.made if BAD in text] == [line(BAD)]
+    assert [reasons(result).count("RuntimeError: no") for result in results] == [1, 1]
+
+
+def test_a_trial_that_does_not_end_removes_nothing(runs: Runs) -> None:
+    """Each change is tried by itself then, with the time of the short run and little more."""
+    execute, limits = runs.execute, list[float | None]()
+
+    def execute_without_end(pair: Pair, what: str, **more: Any) -> ExecutedState:
+        made = execute(pair, what, **more)
+        limits.append(pair.limit_s)
+        if what in (FIRST_OF_ALL, line(BAD)):
+            pair.problems.append("it had not ended after 30 s")
+            return replace(made, problem="time limit")
+        return made
+
+    runs.execute = execute_without_end
+    results = run_campaign(campaign())
+    assert proofs(results) == [line(N), line(M)]
+    assert runs.made == [UNCHANGED, FIRST_OF_ALL, line(BAD), line(N), line(M), CERTIFICATE]
+    assert reasons(results[0])[0] == "it had not ended after 30 s"
+    own_s = BEFORE.goodput.wall_s if BEFORE.goodput else 0.0
+    assert limits == [None, *[2 * (own_s or 0.0) + 30] * 4, None, None]
+
+
+def test_a_program_that_differs_from_itself_is_said_at_the_first_trial(runs: Runs) -> None:
+    """Not after a search: no change of it can be proved."""
+    execute, values = runs.execute, iter(range(9))
+
+    def execute_at_random(pair: Pair, what: str, **more: Any) -> ExecutedState:
+        made = execute(pair, what, **more)
+        (old,) = made.timeline.recorded_calls
+        return (
+            replace(
+                made, timeline=replace(made.timeline, recorded_calls=[calls(next(values), 1.0)])
+            )
+            if old
+            else made
+        )
+
+    runs.execute = execute_at_random
+    made = campaign()
+    assert proofs(run_campaign(made)) == [None, None]
+    assert runs.made[:2] == [UNCHANGED, FIRST_OF_ALL]
+    assert len(runs.made) == 3
+    (note,) = made.notes
+    assert note.startswith(f"{DIFFERS}; call 0 of ")
+    assert "seed what it draws by itself" in note
 
 
 def test_what_does_not_go_together_is_seen_at_once(runs: Runs) -> None:
@@ -327,14 +439,12 @@ def test_a_refused_change_is_not_advised_below(runs: Runs, advised: str) -> None
     item = with_candidates(finding(), BAD)
     item = msgspec.structs.replace(item, fix=msgspec.structs.replace(item.fix, summary=advised))
     text = screen(*run_campaign(campaign(msgspec.structs.replace(BEFORE, findings=(item,)))))
-    assert (
-        (": the change was tried here" in text) == (f": {advised}" not in text) == (BAD in advised)
-    )
+    assert ("its recipe was tried here" in text) == (f": {advised}" not in text) == (BAD in advised)
 
 
 def test_behind_a_refused_certificate_there_is_time_for_another_one(runs: Runs) -> None:
     made = campaign()
-    made.whole.run_s, made.started = 100.0, time.monotonic() - 80.0
+    made.whole.run_s, made.started = 100.0, time.monotonic() - 60.0
     assert made.has_time(made.whole)
     made.whole.attempts[frozenset()] = Attempt(frozenset(), Certificate(()), None, None)
     assert not made.has_time(made.whole)
@@ -406,7 +516,6 @@ def test_the_screen_says_what_to_edit_where_nothing_is_proved(runs, tried, candi
     """At which line, and how it is checked; an edit that is not tried with what it needs."""
     refused = run_campaign(campaign())[0].tried[0]
     edits = [RefusedChange(change=f"edit {n}", reason=f"`x[{n}]` is kept") for n in range(3)]
-    edits[0] = RefusedChange(change="edit 0", reason=NEEDS_LIBCST)
     listed = ListedChanges((refused.change,) * candidates, tuple(edits))
     fix = FixRecord(summary="pass x as a tensor", recipe="tensor", how="")
     place = Place(file="model.py", line=7, function="forward")
@@ -414,7 +523,7 @@ def test_the_screen_says_what_to_edit_where_nothing_is_proved(runs, tried, candi
     text = screen(FindingResult(item, (refused,) * tried, listed))
     assert text.startswith("0 of 1 finding has a proved change\n")
     assert f"     {sentence}\n" in text
-    assert f"       not possible: edit 0: {NEEDS_LIBCST}\n" in text
+    assert "       not possible: edit 0: `x[0]` is kept\n" in text
     assert "       not possible: edit 1: `x[1]` is kept\n       and 1 more\n" in text
     assert "     fix at model.py:7 in forward: pass x as a tensor\n" in text
     assert "     then check the edit: compilediag certify -- train.py\n" in text
@@ -433,7 +542,7 @@ def test_a_recipe_that_was_refused_is_advised_no_more(runs: Runs) -> None:
     item = msgspec.structs.replace(FIRST, fix=fix)
     text = screen(result := FindingResult(item, (refused,), ListedChanges((), ())))
     assert "fix at" not in text
-    assert "the change was tried here and refused: 1 of 1 recompiles" in text
+    assert "change the line, take it out of what is compiled, or leave it" in " ".join(text.split())
     assert add_proofs(made, [result]).findings[0].fix.label == "advice"
 
 
@@ -441,11 +550,33 @@ def test_advice_that_was_refused_is_not_given_again(runs: Runs) -> None:
     refused = run_campaign(campaign())[0].tried[0]
     line = 'export TORCH_COMPILE_OVERRIDE_DYNAMO_CONFIGS=">=0:allow_rnn=True"'
     tried = replace(refused, change=replace(refused.change, line=line))
-    for other, said in (("", "no other change is known"), ("keep it out; or ", "keep it out")):
+    for other, said in (("", "change the line, take it out of what"), ("keep it; or ", "keep it")):
         advice = f"{other}set torch._dynamo.config.allow_rnn = True, as torch's own hint says"
         item = msgspec.structs.replace(FIRST, fix=FixRecord(summary=advice, how=""))
         text = screen(FindingResult(item, (tried,), ListedChanges((tried.change,), ())))
-        assert re.search(rf"advice at [^:]*:\d+ in \w+: {said}\n", text), text
+        assert re.search(rf"advice at [^:]*:\d+ in \w+: {said}[ \n]", text), text
+    captured = "export TORCHDYNAMO_CAPTURE_DYNAMIC_OUTPUT_SHAPE_OPS=1"  # in a variable of its own
+    tried = replace(refused, change=replace(refused.change, line=captured))
+    advice = "keep it; or set torch._dynamo.config.capture_dynamic_output_shape_ops = True, as said"
+    item = msgspec.structs.replace(FIRST, fix=FixRecord(summary=advice, how=""))
+    assert FindingResult(item, (tried,), ListedChanges((), ())).advised.fix.summary == "keep it"
+
+
+@pytest.mark.parametrize(
+    ("advice", "asked"),
+    [
+        (ONE_GRAPH_EACH.fix, False),
+        (BOTH_MODES.fix, False),
+        (WITHIN_PACKAGE.fix, False),
+        ("accept it; or remove the call; or move it", True),
+        ("a graph with and one without it: leave it where both are wanted; else pass it", True),
+        ("pad to a fixed size, or leave it", True),
+    ],
+)
+def test_where_nothing_is_to_be_edited_no_edit_is_to_be_checked(advice: str, asked: bool) -> None:
+    item = msgspec.structs.replace(FIRST, fix=FixRecord(summary=advice, how=""))
+    text = screen(FindingResult(item, (), ListedChanges((), ())))
+    assert ("then check the edit: " in text) == asked
 
 
 def test_the_screen_puts_each_line_where_it_belongs() -> None:

@@ -21,6 +21,7 @@ from tests.support.receipt_records import (
     of_files,
 )
 
+SOURCES = "TORCH_COMPILE_DYNAMIC_SOURCES"
 FUNCTION = Invocation(name="forward", file="model.py", line=13, calls=3)
 
 
@@ -106,6 +107,12 @@ def test_tensors_whose_sizes_changed_together_are_marked_together() -> None:
         "  # before the call, train.py:7"
     )
     assert [(each.argument, each.dimension) for each in change.arguments] == [("x", 0), ("y", 1)]
+
+
+def test_what_the_code_needs_as_a_number_is_not_marked() -> None:
+    """A loop over the size makes a graph for each (makemore's GRU), whatever is marked."""
+    for kind, tried in (("constant", 0), ("range", 2)):
+        assert len(lines("CD105", **SIZE, size_needed={"by": "loop", "kind": kind})) == tried
 
 
 def test_a_size_of_one_is_never_marked_dynamic() -> None:
@@ -200,3 +207,47 @@ def test_options_that_torch_names_are_set() -> None:
     ):
         assert lines("CD210", options={unfaithful: "True"}) == []
     assert lines("CD210", options={"inductor": "True; import os"}) == []
+
+
+def test_what_a_recipe_says_is_tried_first_then_what_torch_names() -> None:
+    sources = CandidateRecord(kind="environment", setting=SOURCES, value="L['x']:0", risk="")
+    size = finding("CD105", **SIZE, candidates=(sources,))
+    export = f"export {SOURCES}=\"L['x']:0\""
+    every = "torch.compile(..., dynamic=True)"
+    advised = f"call {MARK.partition('  # ')[0]} before train.py:7, from the first call on"
+    for recipe, first, then in ((None, export, MARK), ("mark_dynamic", MARK, export)):
+        fix = msgspec.structs.replace(size.fix, summary=advised, recipe=recipe)
+        item = msgspec.structs.replace(size, fix=fix)
+        tried = [change.line for change in list_changes(item, receipt("2.13.0+cpu"))]
+        assert tried == [first, then, every]
+    captured = CandidateRecord(kind="environment", setting="CAPTURE", value="1", risk="")
+    named = lines("CD202", options={"allow_rnn": "True"}, candidates=(captured,))
+    assert [line.partition("=")[0] for line in named][1] == "export CAPTURE"
+    assert "allow_rnn=True" in named[0]
+
+
+def test_the_setting_of_a_recipe_for_what_grows_is_tried() -> None:
+    """It is no candidate: one recompile remains, for the side of the branch."""
+    export = f"export {SOURCES}=\"L['x']:0,L['y']\""
+    item = finding("CD103", **SIZE)
+    fix = msgspec.structs.replace(item.fix, summary=f"start it with: {export}, and more")
+    for recipe, count in (("dynamic_growth", 1), (None, 0)):
+        fix = msgspec.structs.replace(fix, recipe=recipe)
+        grown = list_changes(msgspec.structs.replace(item, fix=fix), receipt("2.13.0+cpu"))
+        assert [(its.line, its.left) for its in grown] == [(export, 1)] * count
+
+
+@pytest.mark.parametrize("compiled", ["run", "torch_dynamo_resume_in_run_at_9"])
+def test_no_mark_is_put_into_a_function_that_is_compiled_itself(compiled: str) -> None:
+    """torch refuses to trace it (pytorch-a2c-ppo-acktr-gail: `act` calls the compiled `base`)."""
+    whole = receipt("2.13.0+cpu", ("train.py",))
+    own = event_cause(finding="F1")
+    inner = compile_event(own, entered_at=entered({"x": "batch"}, function="run"))
+    other = msgspec.structs.replace(inner.frame, file="train.py", function=compiled)
+    item = msgspec.structs.replace(finding("CD105", **SIZE), entered_at=inner.entered_at)
+    for file, marked in (("train.py", False), ("other.py", True)):
+        outer = compile_event(frame=msgspec.structs.replace(other, file=file))
+        events = msgspec.structs.replace(whole.compile, events=(inner, outer))
+        of = msgspec.structs.replace(whole, compile=events)
+        assert any("mark" in its.line for its in list_changes(item, of)) == marked
+        assert any(its.edits for its in list_changes(item, of)) == marked

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from msgspec import structs
 
-from compilediag.certify.points import Certificate, JudgedPoint
+from compilediag.certify.points import Certificate, ExecutedState, JudgedPoint
 from compilediag.certify.totals import find_growth
 from compilediag.errors import CompilediagError
 from compilediag.fixes.certificate import check_finding, check_padding
@@ -32,11 +32,17 @@ from compilediag.fixes.proof_types import (
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.candidates import list_changes
-from compilediag.rules.changes import EditImpossible, ProgramChange, group_by_file, locate_functions
+from compilediag.rules.changes import (
+    EditImpossible,
+    ProgramChange,
+    group_by_file,
+    is_said_in,
+    locate_functions,
+)
 from compilediag.rules.make_finding import format_count, shorten
 from compilediag.runs.certify.execute import Pair, get_wall_s, protect_files
 from compilediag.runs.certify.options import CertifyOptions
-from compilediag.runs.certify.recorded import find_recorded_run
+from compilediag.runs.certify.recorded import find_recorded_run, load_state
 from compilediag.runs.certify.states import read_recorded_sources, read_tree
 from compilediag.runs.fix.executions import Attempt, Executions, make_unchanged_states
 from compilediag.runs.fix.sources import list_possible, make_changes
@@ -50,7 +56,7 @@ STEPS_AFTER = 2
 MOST_OF_RUN = 0.7
 """A short run is not cut where it would be longer than this share of the whole."""
 
-MAX_WHOLE, MIN_S = 1.7, 90.0
+MAX_WHOLE, MIN_S = 1.7, 45.0
 """What follows the first run takes at most so many times its seconds, its calls with other inputs
 among them, or so many seconds beside one certificate, unless a budget is given."""
 
@@ -112,6 +118,23 @@ class Campaign:
         """List the changes that were found, each once."""
         return tuple(dict.fromkeys(self.chosen.values()))
 
+    def list_first(self, *, advised: bool = False) -> dict[str, ProgramChange]:
+        """List the first change of each finding that has none yet, by its id; `advised`: where a
+        recipe says it."""
+        recipes = {item.id: item.fix.recipe and item.fix.summary for item in self.wanted}
+        return {
+            key: changes.possible[0]
+            for key, changes in self.listed.items()
+            if changes.possible and not {key} & (self.chosen.keys() | self.tried.keys())
+            if not advised or is_said_in(changes.possible[0], recipes[key] or "")
+        }
+
+    def list_untried(self, finding: str) -> list[ProgramChange]:
+        """List the changes that were not tried for a finding; none where one was found."""
+        known = self.tried.get(finding, {})
+        possible = () if finding in self.chosen else self.listed[finding].possible
+        return [change for change in possible if change not in known]
+
     def list_worth_retrying(self, finding: str) -> list[ProgramChange]:
         """List a finding's changes that failed only in counts: what hides it may be gone now."""
         return [
@@ -124,11 +147,6 @@ class Campaign:
         """True where the whole program with a change, alone, is refused."""
         attempt = self.whole.attempts.get(frozenset((change,)))
         return attempt is not None and attempt.certificate.verdict == "refused"
-
-    def list_after(self, finding: str, change: ProgramChange) -> tuple[ProgramChange, ...]:
-        """List the changes of a finding that come after one that it has, or all."""
-        possible = self.listed[finding].possible
-        return possible[possible.index(change) + 1 :] if change in possible else possible
 
     def make_edited_files(self, changes: Iterable[ProgramChange]) -> tuple[SourceChange, ...]:
         """Make the files of the program as the changes edit them; nothing is written.
@@ -236,10 +254,18 @@ class Campaign:
         return Certificate((own, *padding, *points))
 
 
-def list_candidates(receipt: Receipt, wanted: Sequence[FindingRecord]) -> dict[str, ListedChanges]:
-    """List what would be tried for each finding, by its id, and what cannot be."""
-    hashes = receipt.header.provenance.source_sha256
-    return {finding.id: list_possible(list_changes(finding, receipt), hashes) for finding in wanted}
+def list_candidates(
+    receipt: Receipt, wanted: Sequence[FindingRecord], *, edits_first: bool = False
+) -> dict[str, ListedChanges]:
+    """List what would be tried for each finding, by its id, and what cannot be. `edits_first`: but
+    for other sizes, which come when nothing makes those of the program do."""
+    hashes, listed = receipt.header.provenance.source_sha256, dict[str, ListedChanges]()
+    for finding in wanted:
+        changes = list_changes(finding, receipt)
+        if edits_first:
+            changes = sorted(changes, key=lambda change: (bool(change.pads), not change.edits))
+        listed[finding.id] = list_possible(changes, hashes)
+    return listed
 
 
 def list_editable_files(listed: Mapping[str, ListedChanges]) -> list[str]:
@@ -261,14 +287,7 @@ def make_campaign(
 ) -> Campaign:
     """Make a campaign for findings of a receipt; nothing is executed. `program`: as the run of the
     receipt had it; `edits_first`: edits are tried before what needs none."""
-    listed = list_candidates(receipt, wanted)
-    if edits_first:  # but for other sizes, which come when nothing makes those of the program do
-        listed = {
-            key: changes._replace(
-                possible=tuple(sorted(changes.possible, key=lambda x: (bool(x.pads), not x.edits)))
-            )
-            for key, changes in listed.items()
-        }
+    listed = list_candidates(receipt, wanted, edits_first=edits_first)
     recorded = find_recorded_run(program.words)
     tree = read_tree(recorded)
     if recorded is not None and read_recorded_sources(recorded, tree) != tree:
@@ -357,27 +376,59 @@ def _withdraw_proofs(campaign: Campaign, why: str) -> None:
 
 
 def _search_and_prove(campaign: Campaign) -> None:
+    if recorded := campaign.whole.recorded:
+        _locate_functions(campaign, load_state(recorded, campaign.whole.pair.program.words))
+    first = campaign.list_first()
     every = [change for listed in campaign.listed.values() for change in listed.possible]
-    if len(every) == 1 and not (every[0].arguments or every[0].padded):
-        # Its certificate says at once what a search would. (Others are located by a short run.)
-        campaign.short = None
+    # Padding seldom helps: a short run tells. Arguments are located by one, or the recorded run.
+    if not any(its.padded or (its.arguments and not recorded) for its in first.values()):
+        if len(every) == 1:
+            campaign.short = None  # its certificate says at once what a search would
+        elif first == campaign.list_first(advised=True):
+            _prove_at_once(campaign, first)
+    if not any(map(campaign.list_untried, campaign.listed)):
+        return
     _begin_search(campaign)
-    _try_first_changes(campaign)
-    untried = {item.id: campaign.listed[item.id].possible for item in campaign.wanted}
-    while any(untried.values()):
-        for finding, candidates in untried.items():
+    _try_first_changes(campaign, campaign.list_first(advised=True))
+    _try_first_changes(campaign, campaign.list_first())
+    wanted = [item.id for item in campaign.wanted]
+    while wanted:
+        for finding in wanted:
             if finding not in campaign.chosen:
-                known = campaign.tried.get(finding, {})
-                _try_changes(campaign, finding, [its for its in candidates if its not in known])
+                _try_changes(campaign, finding, campaign.list_untried(finding))
         # What another cause hid may be seen now that this is gone.
-        for finding in untried if campaign.chosen else ():
+        for finding in wanted if campaign.chosen else ():
             if finding not in campaign.chosen:
                 _try_changes(campaign, finding, campaign.list_worth_retrying(finding)[:MAX_RETRIED])
-        if campaign.chosen:
+        if not {*campaign.list_chosen()} <= {*campaign.together}:
             _prove(campaign, campaign.list_chosen())
         # Of what the whole program refused, others may do.
         refused = [key for key, change in campaign.chosen.items() if campaign.is_refused(change)]
-        untried = {key: campaign.list_after(key, campaign.chosen.pop(key)) for key in refused}
+        for key in refused:
+            del campaign.chosen[key]
+        wanted = [key for key in refused if campaign.list_untried(key)]
+
+
+def _locate_functions(campaign: Campaign, seen: ExecutedState) -> None:
+    functions = [called.function for called in seen.timeline.invocations]
+    for key, changes in campaign.listed.items():
+        located = tuple(locate_functions(change, functions) for change in changes.possible)
+        campaign.listed[key] = changes._replace(possible=located)
+
+
+def _prove_at_once(campaign: Campaign, first: Mapping[str, ProgramChange]) -> None:
+    """Certify the recipes of all findings without a search, which few of them need."""
+    campaign.trials.announce(
+        f"{format_count(len(first), 'finding')} with a recipe: one run of "
+        f"{campaign.whole.run_s:.0f} s if they hold, else a search"
+    )
+    campaign.chosen |= first
+    _make_certificates(campaign, campaign.list_chosen(), "the recipes of all findings")
+    for finding, change in first.items():
+        if not campaign.tried[finding][change].proved:
+            del campaign.chosen[finding]
+            if not campaign.together and len({*first.values()}) > 1:
+                del campaign.tried[finding]  # another may be why
 
 
 def _begin_search(campaign: Campaign) -> None:
@@ -393,10 +444,7 @@ def _begin_search(campaign: Campaign) -> None:
             f"the findings are of a run with torch {old}, and the program has {now} now: name the "
             "program, `compilediag fix train.py`"
         )
-    functions = [called.function for called in before.timeline.invocations]
-    for key, changes in campaign.listed.items():
-        located = tuple(locate_functions(change, functions) for change in changes.possible)
-        campaign.listed[key] = changes._replace(possible=located)
+    _locate_functions(campaign, before)
     if before.problem is not None:
         campaign.notes.append(f"with the backend eager it does not end well: {before.problem}")
         campaign.short = None
@@ -411,19 +459,16 @@ def _begin_search(campaign: Campaign) -> None:
     )
 
 
-def _try_first_changes(campaign: Campaign) -> None:
-    """Try the first changes of all findings in one short run: of independent causes it shows which
-    are removed. Where it fails as a whole, each is tried by itself."""
-    first = {
-        key: listed.possible[0]
-        for key, listed in campaign.listed.items()
-        if listed.possible and _find_executions(campaign, key) is campaign.short
-    }
-    if campaign.short is None or len(first) < 2:
+def _try_first_changes(campaign: Campaign, changes: Mapping[str, ProgramChange]) -> None:
+    """Try changes of several findings in one short run: of independent causes it shows which are
+    removed. Where it fails as a whole, each is tried by itself."""
+    of, short = _find_executions, campaign.short
+    first = {key: its for key, its in changes.items() if of(campaign, key) is short}
+    if short is None or len(first) < 2 or (campaign.tried and not campaign.has_time(short)):
         return
-    changes = tuple(dict.fromkeys(first.values()))
+    together = tuple(dict.fromkeys((*campaign.list_chosen(), *first.values())))
     try:
-        attempt = campaign.attempt(campaign.short, changes, "the first changes of all findings")
+        attempt = campaign.attempt(short, together, "the first changes of all findings")
     except EditImpossible:
         return  # two edits are of one place
     grown = (
@@ -434,9 +479,9 @@ def _try_first_changes(campaign: Campaign) -> None:
     for finding, change in first.items():
         own, *_ = points = campaign.record(finding, change, attempt).points
         failed = {point.name for point in points if point.outcome == "fails"}
-        if not failed and attempt.after is not None:
+        if not failed and not attempt.is_broken:
             campaign.chosen[finding] = change
-        elif own.outcome == "holds" or grown or not failed <= set(COUNTED):
+        elif attempt.is_broken or own.outcome == "holds" or grown or not failed <= set(COUNTED):
             del campaign.tried[finding][change]  # another may be why
 
 
@@ -452,7 +497,7 @@ def _find_executions(campaign: Campaign, finding: str) -> Executions:
 def _try_changes(campaign: Campaign, finding: str, candidates: Sequence[ProgramChange]) -> None:
     """Try changes for a finding, on top of what was found, until one removes it and harms nothing
     else; first what was found for other findings."""
-    of, failed = _find_executions(campaign, finding), set[object]()
+    of = _find_executions(campaign, finding)
     base = of.attempts.get(frozenset(campaign.list_chosen()))
     for change in reversed(campaign.list_chosen()):
         if base is None:
@@ -463,10 +508,10 @@ def _try_changes(campaign: Campaign, finding: str, candidates: Sequence[ProgramC
             return
         del campaign.tried[finding][change]
     for at, change in enumerate(candidates):
-        place = change.kind, change.padded and change.padded[0].function, change.edits[:1]
-        if place in failed and (change.padded or change.edits):
-            continue  # others of the kind failed there
         changes = (*campaign.list_chosen(), change)
+        if (broken := of.find_broken(changes)) is not None:
+            campaign.record(finding, change, broken)
+            continue
         if frozenset(changes) not in of.attempts and not campaign.has_time(of):
             campaign.left_out[finding] = len(candidates) - at
             return
@@ -475,19 +520,17 @@ def _try_changes(campaign: Campaign, finding: str, candidates: Sequence[ProgramC
         except EditImpossible as error:
             campaign.notes.append(f"{change.line} was not tried beside the others: {error}")
             continue
-        if campaign.record(finding, change, attempt, base).verdict != "refused" and attempt.after:
+        certificate = campaign.record(finding, change, attempt, base)
+        if certificate.verdict != "refused" and not attempt.is_broken:
             campaign.chosen[finding] = change
             return
-        if attempt.after is None or attempt.after.problem is not None:
-            failed.add(place)
 
 
-def _prove(campaign: Campaign, changes: tuple[ProgramChange, ...]) -> None:
-    """Certify the program with changes, by its own backend and in its whole length; where they are
-    not proved together, in halves."""
-    what = "all that was found"
-    if len(changes) < len(campaign.list_chosen()):
-        what = "of it, " + ", ".join(change.line for change in changes)
+def _make_certificates(
+    campaign: Campaign, changes: tuple[ProgramChange, ...], what: str
+) -> list[Certificate]:
+    """Certify the program with changes, by its own backend and in its whole length; return the
+    certificates of the findings that are not proved, the set's own first unless that is."""
     attempt = campaign.attempt(campaign.whole, changes, f"for the certificate: {what}")
     certificates = [
         campaign.record(finding, change, attempt)
@@ -503,10 +546,19 @@ def _prove(campaign: Campaign, changes: tuple[ProgramChange, ...]) -> None:
         count = format_count(len(changes), "change")
         how = "proved, but for a finding" if is_proved else failed[0].verdict
         campaign.notes.append(f"{count} together: {how}: {failed[0].reason}")
-        half = math.ceil(len(changes) / 2)
-        for part in (changes[:half], changes[half:]):
-            if campaign.has_room(campaign.whole.run_s, MAX_PARTS):
-                _prove(campaign, part)
-            else:
-                lines = ", ".join(change.line for change in part)
-                campaign.notes.append(f"no time to certify by itself: {lines}{campaign.go_on}")
+    return failed
+
+
+def _prove(campaign: Campaign, changes: tuple[ProgramChange, ...]) -> None:
+    """Certify changes; in halves where they are not proved together."""
+    what = "all that was found"
+    if len(changes) < len(campaign.list_chosen()):
+        what = "of it, " + ", ".join(change.line for change in changes)
+    is_open = bool(_make_certificates(campaign, changes, what)) and campaign.together != changes
+    half = math.ceil(len(changes) / 2)
+    for part in (changes[:half], changes[half:]) if is_open and len(changes) > 1 else ():
+        if campaign.has_room(campaign.whole.run_s, MAX_PARTS):
+            _prove(campaign, part)
+        else:
+            lines = ", ".join(change.line for change in part)
+            campaign.notes.append(f"no time to certify by itself: {lines}{campaign.go_on}")

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from compilediag.certify.calls import compare_calls
 from compilediag.certify.judge import judge
 from compilediag.certify.points import Certificate, ExecutedState, JudgedPoint
 from compilediag.errors import UsageError
@@ -15,7 +16,18 @@ from compilediag.rules.environment_variables import join_values, merge_environme
 from compilediag.runs.certify.execute import Pair, decide, execute_both, get_wall_s
 from compilediag.runs.certify.recorded import RecordedRun
 from compilediag.runs.certify.states import States
+from compilediag.runs.trials.trial import Stop
 from compilediag_harness.wire import SourceChange, TrialPlan
+
+SLOWER, SLOWER_S = 2.0, 30.0
+"""A trial of the search may take so many times the seconds of the program as it is, and so many
+more: one that compiles longer than that takes the time of all others."""
+
+DIFFERS = (
+    "two executions of the program as it is, with the same seeds, differ, so nothing can be proved "
+    "of it: seed what it draws by itself (such as `env.reset(seed=0)`), keep clocks and threads "
+    "out of what it computes, and start fix again"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +41,12 @@ class Attempt:
     """None where it could not be executed."""
     is_whole: bool = False
     """It had the program's own backend, and its own length."""
+
+    @property
+    def is_broken(self) -> bool:
+        """True where the program with them does not end as it does without."""
+        before, after = self.before, self.after
+        return before is None or after is None or after.problem != before.problem
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,7 +77,18 @@ class Executions:
         what = "the program as it is, with the backend eager"
         self.before = self.pair.execute(what, new=False)
         self.run_s = get_wall_s(self.before.receipt)
+        self.pair.limit_s = SLOWER * self.run_s + SLOWER_S
         return self.before
+
+    def find_broken(self, changes: Sequence[ProgramChange]) -> Attempt | None:
+        """Find an attempt that failed with the last of some changes, or another padding of the same
+        function, and with no others than these."""
+        own = [change.pads or change for change in changes]
+        for known in (attempt for attempt in self.attempts.values() if attempt.is_broken):
+            there = {change.pads or change for change in known.changes}
+            if own[-1] in there and there <= {*own}:
+                return known
+        return None
 
     def attempt(
         self,
@@ -72,6 +101,7 @@ class Executions:
         executions that would decide something are made where the two receipts are promising.
 
         Raises:
+            Stop: the program differs from itself.
             KeyboardInterrupt: the user ended it.
         """
         pair, key = self._make_pair(changes, edits), frozenset(changes)
@@ -86,12 +116,31 @@ class Executions:
                 certificate, before, after = decide(pair, before, after, self._known)
             else:
                 certificate = judge(before, after, pair.change, varied=not pair.options.no_vary)
+            self._require_same_again(pair, before, after)
         except UsageError as error:
             certificate = Certificate((JudgedPoint("program", "fails", str(error)),))
         self.run_s = max(self.run_s, 0.0 if after is None else get_wall_s(after.receipt))
         attempt = Attempt(key, certificate, before, after, pair.backend is None)
         self.attempts[key] = attempt
         return attempt
+
+    def _require_same_again(self, pair: Pair, before: ExecutedState, after: ExecutedState) -> None:
+        """Require that the program does the same when it is executed again: in a short run, whose
+        backend rounds alike whatever is compiled, once results differ from the first call on.
+
+        Raises:
+            Stop: it does not.
+        """
+        calls = compare_calls(before.timeline, after.timeline)
+        is_other = calls.mismatch is not None or calls.at_start
+        is_asked = pair.backend is not None and "again" not in self._known
+        if is_asked and is_other and before.problem == after.problem:
+            what = "the program as it is once more: does it differ by itself?"
+            self._known["again"] = pair.execute(what, new=False)
+        if again := self._known.get("again"):
+            calls = compare_calls(before.timeline, again.timeline)
+            if not calls.equal:
+                raise Stop(f"{DIFFERS}; {calls.mismatch or calls.difference}")
 
     def _make_pair(self, changes: Sequence[ProgramChange], edits: Sequence[SourceChange]) -> Pair:
         tree = dict(self.pair.states.tree)

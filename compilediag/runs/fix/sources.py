@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import importlib.util
 import os
 from collections.abc import Iterable, Mapping
 
 from compilediag.errors import OutputUnwritable, UsageError
 from compilediag.fixes.proof_types import ListedChanges
+from compilediag.fixes.rewrite import rewrite
 from compilediag.receipt.schema.compiles import RefusedChange
 from compilediag.rules.changes import (
-    NEEDS_LIBCST,
     Edit,
     EditImpossible,
     ProgramChange,
@@ -23,19 +22,12 @@ from compilediag_harness.base import atomic_write
 from compilediag_harness.wire import SourceChange
 
 
-def is_available() -> bool:
-    """True where files can be edited: libcst is an extra."""
-    return importlib.util.find_spec("libcst") is not None
-
-
 def list_possible(changes: Iterable[ProgramChange], digests: Mapping[str, str]) -> ListedChanges:
     """List the changes that can be made in the files that ran; of what does the same, the first."""
     possible: list[ProgramChange] = []
     impossible: list[RefusedChange] = []
     for change in changes:
         try:
-            if change.edits and not is_available():
-                raise EditImpossible(NEEDS_LIBCST)
             make_changes(change.edits, digests)
             possible.append(change)
         except EditImpossible as error:
@@ -65,8 +57,6 @@ def make_changes(edits: Iterable[Edit], digests: Mapping[str, str]) -> tuple[Sou
         digest = hashlib.sha256(content).hexdigest()
         if digest != digests.get(file):
             raise EditImpossible(f"{file} is not what ran any more")
-        from compilediag.fixes.rewrite import rewrite  # libcst is an extra
-
         made.append(SourceChange(path, digest, rewrite(text, of_file)))
     return tuple(made)
 
