@@ -263,6 +263,10 @@ def test_hostile_text_ends(kind: str) -> None:
         (("accessToken", "apiKey", "stateSecret"), True),
         (("--tokenizer", "TOKENIZERS_PARALLELISM", "num_tokens", "pad_token"), False),
         (("eos_token_id", "sort_key", "kv_keys", "key_dim", "state_dict_keys"), False),
+        (
+            ("past_key_values", "layers.keys", "key_states", "self.key_proj", "key_padding_mask"),
+            False,
+        ),
         (("PWD", "monkey", "passes", "L['x']", ""), False),
     ],
 )

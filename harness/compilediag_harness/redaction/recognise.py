@@ -33,12 +33,13 @@ _DOUBTFUL_ALONE = frozenset({"key", "keys", "pass", "pat"})
 _HARMLESS_WORDS = (
     "pad eos bos unk sep cls mask image special next num start end stop max min sort group dict "
     "state primary foreign cache query value kv attention attn layer head hook module map feature "
-    "metric seed rng jax count id ids index limit length len dim size per torch graph fx inductor "
-    "triton node symbol tensor storage guard shard batch type types sock file dir path url uri"
+    "metric seed rng jax count id index limit length len dim size per torch graph fx inductor "
+    "triton node symbol tensor storage guard shard batch type sock file dir path url uri proj padding"
 )
 
 _HARMLESS_BESIDE = frozenset(_HARMLESS_WORDS.split())
-"""Parts that make a doubtful name an innocent one: "pad_token", "sort_key", "kv_keys"."""
+"""Parts that make a doubtful name an innocent one, with or without a plural s: "pad_token",
+"sort_key", "past_key_values"."""
 
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+")
 
@@ -55,7 +56,8 @@ def is_secret_name(name: str) -> bool:
     parts = _split_name(name)
     if parts & _ALWAYS_SECRET:
         return True
-    return bool(parts & _OFTEN_SECRET) and not parts & _HARMLESS_BESIDE
+    beside = {part.removesuffix("s") for part in parts} | parts
+    return bool(parts & _OFTEN_SECRET) and not beside & _HARMLESS_BESIDE
 
 
 def is_secret_key(name: str) -> bool:
