@@ -34,7 +34,8 @@ _HARMLESS_WORDS = (
     "pad eos bos unk sep cls mask image special next num start end stop max min sort group dict "
     "state primary foreign cache query value kv attention attn layer head hook module map feature "
     "metric seed rng jax count id index limit length len dim size per torch graph fx inductor "
-    "triton node symbol tensor storage guard shard batch type sock file dir path url uri proj padding"
+    "proj triton node symbol tensor storage guard shard batch type sock file dir path url uri "
+    "padding"
 )
 
 _HARMLESS_BESIDE = frozenset(_HARMLESS_WORDS.split())
