@@ -220,6 +220,9 @@ def _judge_difference(
         return "limit", f"with {label.removeprefix(BEYOND)}, {_NEVER}, it raises only after"
     if is_beyond or (before.is_new_size and raises_after):
         return "beyond", f"{name}, {_NEVER}: {problem}"
+    if before.draws and not raises_after and before.draws != after.draws:
+        # As of dropout, in a mode that the program never has, of what is padded now.
+        return "open", f"{name}: other random numbers are drawn in each state"
     if label == _GRADIENTS_ON and before.raised is None and raises_after:
         # As where a cache is written in place: right for a program that never wants gradients.
         return "open", f"{name}, which it did not have: {problem}"

@@ -55,6 +55,14 @@ def test_a_difference_fails(after: Any, words: str) -> None:
     assert words in point.sentence
 
 
+@pytest.mark.parametrize(("draws", "outcome"), [("1", "fails"), ("2", "undecided")])
+def test_what_draws_other_numbers_is_not_decided(draws: str, outcome: str) -> None:
+    """Dropout of what is padded, in a mode that no call had."""
+    old, new = varied("training"), varied("training", 2.0)
+    old, new = replace(old, draws=(("torch", "1"),)), replace(new, draws=(("torch", draws),))
+    assert judge(state(SAME, old), state(SAME, new)).outcome == outcome
+
+
 def test_what_raises_with_gradients_alone_that_no_call_had_is_not_decided() -> None:
     """A cache that is written in place is right for a program that never wants a gradient."""
     mode = "gradients on"

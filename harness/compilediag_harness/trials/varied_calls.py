@@ -317,13 +317,14 @@ class _Varier:
         with self._enter(call, variation):
             with self._watch() as seen:
                 result = call.function(*arguments[0], **arguments[1])
+            draws = RandomStates.read(torch).digests
             if not self._keeper.repeats:
                 names, gradients = self._compute_gradients(call, result, inputs)
                 left: Any = result, gradients
             else:
                 held_in = (*call.leaves, *state.values())
                 names = ROUNDS if any(map(_is_floating, held_in)) else ""
-                names += f"; draws {RandomStates.read(torch).digests}"
+                names += f"; draws {draws}"
                 left = result, [its for module in call.modules for its in module.buffers()]
             now = _read_leaves(arguments) | state
             written = {
@@ -346,7 +347,8 @@ class _Varier:
             changed += tuple(its for path, its in after.items() if path in {*others, *signs})
             event = replace(event, structure=f"{structure}{names}", numbers=changed, memory=memory)
             written = tuple(signs.difference(others))
-            event = replace(event, written=written, replaced=others, lines=tuple(seen or ()))
+            event = replace(event, written=written, replaced=others, draws=draws)
+            event = replace(event, lines=tuple(seen or ()))
             return event, [pending]
 
     @contextlib.contextmanager

@@ -182,6 +182,8 @@ class CallVaried(Event):
     """Those in whose place it put others: what else refers to them is not changed."""
     is_new_size: bool = False
     """It has another size where all calls of the program had one."""
+    draws: tuple[tuple[str, str], ...] = ()
+    """Digests of the generators of random numbers behind it; before it they are seeded alike."""
     is_refused: bool = False
     """The program itself raised, by `raise` or `assert`, for a size above all that it had."""
 
