@@ -63,7 +63,7 @@ ALSO_MARKED = Advice(
 SIDES = ALSO_MARKED.fill(graphs="a graph for each side of the code's conditions on the size of")
 SMALL = ALSO_MARKED.fill(graphs="graphs of their own for sizes 0 and 1 of")
 DYNAMIC = Advice(
-    "pass dynamic=True to torch.compile",
+    "compile with torch.compile(..., dynamic=True)",
     "each size and number that compiled code is called with is dynamic then: kernels may be "
     "slower, and each CUDA graph is of one size",
     "dynamic_true",
