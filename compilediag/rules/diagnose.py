@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -180,9 +180,9 @@ def diagnose(timeline: Timeline, rules: Sequence[Rule] = ALL_RULES) -> Diagnosis
     )
     ids = {n: f"F{number}" for number, n in enumerate(order, start=1)}
     ordered = [replace(known[n], follows=ids.get(roots.get(n, -1))) for n in order]
-    caused = _map_causes(ordered)
+    caused, cured = _map_causes(ordered), _list_cured(ordered)
     findings = tuple(
-        replace(_name_other_causes(number, finding, caused), id=f"F{number}")
+        replace(_name_other_causes(number, finding, caused, cured), id=f"F{number}")
         for number, finding in enumerate(ordered, start=1)
     )
     # Blind overrules findings: part of what happened was not seen. Information alone is clean.
@@ -271,11 +271,16 @@ def _list_caused(finding: Finding) -> set[str]:
     return {*list_compile_ids(finding)}
 
 
+def _list_cured(findings: Sequence[Finding]) -> set[int]:
+    """List the numbers, from 1, of the findings that have a recipe."""
+    return {number for number, finding in enumerate(findings, start=1) if finding.fix.recipe}
+
+
 def _withdraw_recipes(findings: Sequence[Finding]) -> Iterator[Finding]:
     """Make choices of the recipes that prevent no recompile, because each has another cause which
     nothing prevents."""
     caused = _map_causes(findings)
-    cured = {number for number, finding in enumerate(findings, start=1) if finding.fix.recipe}
+    cured = _list_cured(findings)
     for finding in findings:
         ids = _list_caused(finding)
         if finding.fix.recipe is None or not ids or any(caused[i] <= cured for i in ids):
@@ -285,10 +290,11 @@ def _withdraw_recipes(findings: Sequence[Finding]) -> Iterator[Finding]:
 
 
 def _name_other_causes(
-    number: int, finding: Finding, caused: Mapping[str, Collection[int]]
+    number: int, finding: Finding, caused: Mapping[str, Collection[int]], cured: Set[int]
 ) -> Finding:
     """Name beside a change the findings that are causes of the same recompiles too: it does not
-    prevent those alone. `caused`: the numbers of findings by the compiles that they caused."""
+    prevent those alone. `caused`: the numbers of findings by the compiles that they caused;
+    `cured`: of those with a recipe."""
     ids, fix = _list_caused(finding), finding.fix
     shared = [others for i in ids if (others := {*caused[i]} - {number})]
     # Padding, which is advised for any size, needs no other cause in some recompile at least.
@@ -296,10 +302,11 @@ def _name_other_causes(
     if not shared or not (fix.recipe or fix.candidates or is_size):
         return finding
     how_many = "the recompile" if len(ids) == 1 else f"{len(shared)} of its {len(ids)} recompiles"
-    *most, last = map(str, sorted(set[int]().union(*shared)))
+    also = set[int]().union(*shared)
+    *most, last = map(str, sorted(also))
     named = f"{', '.join(most)} and {last}" if most else last
     how = f"with {named} it does"
-    if not fix.recipe:
+    if not fix.recipe or not also <= cured:
         others = f"findings {named} cause" if most else f"finding {named} causes"
         how = f"{others} {'it' if len(ids) == 1 else 'them'} too"
     said = f"this alone does not prevent {how_many}: {how}"

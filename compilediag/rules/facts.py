@@ -18,7 +18,7 @@ from compilediag.rules.make_finding import format_place
 from compilediag.timeline.compiles import Compile, FrameId, Recompile, get_compile_id
 from compilediag.timeline.ownership import classify_ownership
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import UserCall, ValueUse, find_resumed_function
+from compilediag_harness.wire import InputsGuarded, UserCall, ValueUse, find_resumed_function
 
 PLAIN = re.compile(r"""[^\W\d]\w*(?:\.[^\W\d]\w*|\[(?:\w+|'[^']*'|"[^"]*")\])*""")
 """An expression that is the same object when it is read again, and nothing else happens."""
@@ -32,6 +32,7 @@ _RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d+)
 _COUNTED = re.compile(r"(\d+) (?:items?|keys?)\b")
 _UNSET = re.compile(r"(?:None|False|.* absent)$|\d+ (?:items?|keys?)\b")
 
+_READ = re.compile(r"\.(?:item|tolist)\(\)|_local_scalar_dense")
 STATIC = re.compile(r"\._(?:buffers|parameters)\[")
 """Their sizes are constants of every graph, whether the code needs that or not: torch's options
 `force_nn_module_property_static_shapes` and `force_parameter_static_shapes`."""
@@ -145,24 +146,37 @@ class Facts:
         """True where every graph that takes a size as dynamic refuses one that was compiled before
         it: the sizes are on several sides of the code's conditions, and each has its graph."""
         return any(
-            self._is_refused(event.id.frame, f"{cause.source}.size()[{change.dimension}]", change)
+            self._is_refused(event.id.frame, cause.source, change)
             for cause, event in self.group.members
             for change in find_changed_dims(cause.expected, cause.actual)
+            if change.before not in ("0", "1")
         )
 
-    def _is_refused(self, frame: FrameId, size: str, change: DimensionChange) -> bool:
-        """True where each graph of a frame that takes a size as dynamic has a condition on it alone
-        that does not hold for what it was before a change."""
+    def _is_refused(self, frame: FrameId, source: str, change: DimensionChange) -> bool:
+        """True where each graph of a frame that takes a size as dynamic has a condition on it that
+        does not hold for the sizes of a graph that was made for what it was before a change."""
+        size, compiled = f"{source}.size()[{change.dimension}]", self._list_inputs(frame)
+        sizes = [
+            {
+                f"{its.source}.size()[{at}]": n
+                for its in event.tensors
+                for at, n in enumerate(its.shape)
+            }
+            for event in compiled
+        ]
+        before = int(change.before)
+        known = next((its for its in sizes if its.get(size) == before), {size: before})
         refused: list[bool] = []
-        for event in self.timeline.guarded_inputs:
-            alone = [text for text in event.conditions if {*SIZE.findall(text)} == {size}]
-            texts = [text.replace(size, "size") for text in alone]
-            if get_compile_id(event).frame != frame or change.before in ("0", "1"):
-                continue
-            if texts and not any(re.fullmatch(r"size == \d+", text) for text in texts):
-                before = {"size": int(change.before)}
-                refused.append(any(holds(text, before) is False for text in texts))
+        for event in compiled:
+            texts = [text for text in event.conditions if size in SIZE.findall(text)]
+            if texts and f"{size} == " not in " ".join(texts):
+                refused.append(any(_evaluate_condition(text, known) is False for text in texts))
         return bool(refused) and all(refused)
+
+    def _list_inputs(self, frame: FrameId) -> list[InputsGuarded]:
+        """List what is known of the inputs of each graph of a frame."""
+        inputs = self.timeline.guarded_inputs
+        return [event for event in inputs if get_compile_id(event).frame == frame]
 
     @cached_property
     def begins_within(self) -> bool:
@@ -182,28 +196,39 @@ class Facts:
 
     @cached_property
     def has_own_symbols(self) -> bool:
-        """True where no other dimension of the first call had one of the sizes that changed: torch
-        takes sizes that are equal then for one symbol, if all are dynamic."""
-        changed = {
-            (event.id.frame, cause.source, change.dimension)
-            for cause, event in self.group.members
+        """True where no size that varies, in any frame, was that of another dimension too in the
+        first call, but of those that change with it: torch takes sizes that are equal then for one
+        symbol, if all are dynamic; and sizes of a base and offsets in it."""
+        own = {
+            (cause.source, change.dimension)
+            for cause, _ in self.group.members
             for change in find_changed_dims(cause.expected, cause.actual)
         }
-        frames = {event.id.frame for event in self.group.all_recompiles}
-        first = {
-            get_compile_id(event).frame: event.tensors
-            for event in self.timeline.guarded_inputs
-            if event.compile_id.endswith("/0")
-        }
-        for frame in frames:
-            sizes: dict[bool, set[int]] = {True: set(), False: set()}
-            for its in first.get(frame, ()):
-                sizes[False].add(its.offset)  # a symbol, too
-                for dimension, size in enumerate(() if STATIC.search(its.source) else its.shape):
-                    sizes[(frame, its.source, dimension) in changed].add(size)
-            if not sizes[True] or sizes[True] & sizes[False]:
+        varying: dict[FrameId, set[tuple[str, int]]] = {}
+        for event in self.timeline.recompiles:
+            for guard in (guard for entry in event.entries for guard in entry.guards):
+                changes = find_changed_dims(guard.expected, guard.actual)
+                dims = {(guard.source, change.dimension) for change in changes}
+                varying.setdefault(event.id.frame, set()).update(dims)
+        for frame, dims in varying.items():
+            first = [its for its in self._list_inputs(frame) if its.compile_id.endswith("/0")]
+            held = [t for event in first for t in event.tensors if not STATIC.search(t.source)]
+            by_size: dict[int, set[tuple[str, int]]] = {}
+            for its in held:
+                for at, size in enumerate(its.shape):
+                    by_size.setdefault(size, set()).add((its.source, at))
+            shared = (alike for alike in by_size.values() if len(alike) > 1 and alike & dims)
+            if not held or any(its.offset > 1 for its in held):
+                return False
+            if not all(alike <= own for alike in shared):
                 return False
         return True
+
+    @cached_property
+    def has_read_numbers(self) -> bool:
+        """True where the program breaks a graph to read a number out of a tensor. What is done with
+        it behind the break is not known, and not all of that takes a symbol (`random.Random`)."""
+        return any(map(_READ.search, (broken.text for broken in self.timeline.breaks)))
 
     @cached_property
     def is_static(self) -> bool:
@@ -219,6 +244,13 @@ class Facts:
                 if flags.get("dynamic") is False or flags.get("automatic_dynamic_shapes") is False:
                     return True
         return False
+
+
+def _evaluate_condition(text: str, sizes: Mapping[str, int]) -> bool | None:
+    """True if a condition holds for these sizes, by their names; None if one is not known."""
+    names = {name: f"s{n}" for n, name in enumerate(sizes)}
+    renamed = SIZE.sub(lambda match: names.get(match[0], "unknown"), text)
+    return holds(renamed, {names[name]: size for name, size in sizes.items()})
 
 
 def list_uses(group: Group) -> tuple[ValueUse, ...] | None:

@@ -198,8 +198,7 @@ FROZEN = Advice(
 )
 GRADIENT_OF_INPUT = Advice(
     "torch makes a graph with and one without requires_grad of {name}: leave it where both are "
-    "wanted; where blocks are stacked, .requires_grad_() on the input of the first makes them "
-    "alike",
+    "wanted; else call .requires_grad_() at every call that passes it without",
     "a gradient is computed for that input then, which costs memory",
 )
 VIEWED = Advice(

@@ -132,7 +132,7 @@ ONE_STATE = Advice(
 LR_TENSOR = Advice(
     "construct the optimizer with lr=torch.tensor(...): torch's schedulers change it in place, and "
     "other code with fill_",
-    "float32, where Python computes in double: last digits may differ",
+    "float32, where Python computes in double: last digits differ, and more of them as it trains",
     "lr_tensor",
 )
 OPTIMIZERS = Advice(

@@ -322,7 +322,8 @@ def twice(x):
 
 
 def read(x):
-    return x.sum().item()
+    {draw.choice(("print(end='')", "print(end='')", "x.sum().item()"))}
+    return 0.5
 
 
 def step(x):

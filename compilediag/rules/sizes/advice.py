@@ -115,7 +115,8 @@ def _describe_size(known: Facts) -> TitleAndAdvice:
         unmarked = kept or needed or known.begins_within
         marking = None if unmarked or broken else _format_marking(known)
         listed = all(is_listable(part.first.source) for part in group.parts)
-        dynamic = not (unmarked or listed or known.is_static) and known.has_own_symbols
+        held = unmarked or listed or known.is_static or known.has_read_numbers
+        dynamic = not held and known.has_own_symbols
         advice = DYNAMIC if dynamic else EACH_SIZE
         advice = advice if marking is None else MARKED.fill(marking=marking)
     if broken is not None and advice.recipe is None:
