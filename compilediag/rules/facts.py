@@ -222,7 +222,8 @@ class Facts:
                 return False
             if not all(alike <= own for alike in shared):
                 return False
-        return True
+        # A text log tells nothing of sizes.
+        return all(varying.get(event.id.frame) for event in self.group.all_recompiles)
 
     @cached_property
     def has_read_numbers(self) -> bool:

@@ -47,7 +47,8 @@ def describe_finding(finding: FindingRecord, receipt: Receipt, options: RenderOp
     word = "rise" if all(map(_NUMBER.fullmatch, history)) else "grow"
     grows = word if trend and _is_growing(history) else ""
     if register.changed == "size":
-        said = grows or "come in several sizes"
+        constant = "size 0 or 1" in title  # others of the same tensor are another finding
+        said = "take size 0 or 1 in some calls" if constant else grows or "come in several sizes"
     elif register.owner in _OWNERS and register.changed in _PLAIN:
         said = grows or "change"
     elif register.changed in _PLAIN and register.changed != "tensor":
