@@ -54,7 +54,7 @@ from compilediag.rules.objects import FIRST_CALL
 from compilediag.rules.sizes.advice import SAME_TENSOR
 from compilediag.timeline.compiles import Recompile
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import ArgumentChange, CompileOption, find_resumed_function
+from compilediag_harness.wire import ArgumentChange, CompileOption
 
 # --- tensors that grow --------------------------------------------------------------------------
 
@@ -231,7 +231,7 @@ def _propose_marks(
 ) -> Iterator[ProgramChange]:
     """Propose marks on the arguments of every call of the function."""
     call = context.finding.entered_at
-    if context.function is None or not tensors or _is_compiled(context, call):
+    if context.function is None or not tensors or context.is_compiled(call):
         return
     at = f", {call.file}:{call.line}" if call is not None else ""
     marks = [
@@ -259,13 +259,6 @@ def _name_setting(tensors: Sequence[MarkedTensor], action: str = MARK) -> str:
     return make_variable_change(SOURCES if action == MARK else UNBACKED, value, "").same_as
 
 
-def _is_compiled(context: FixContext, call: UserCallRecord | None) -> bool:
-    """True for a call in a function that is compiled itself: torch raises at a mark there."""
-    frames = (event.frame for event in context.receipt.compile.events)
-    compiled = {(at.file, find_resumed_function(at.function or "") or at.function) for at in frames}
-    return call is not None and (call.file, call.function) in compiled
-
-
 def name_tensor(context: FixContext, tensor: MarkedTensor) -> str:
     """Name a tensor as the program's call passes it; else by the parameter that it is passed for: a
     mark is an attribute of one object, which an item or a result of a call may not be."""
@@ -287,7 +280,7 @@ def propose_mark_edits(context: FixContext) -> Iterator[ProgramChange]:
     dimensions, small = find_dimensions_to_mark(context)
     tensors = list_changed_tensors(context, dimensions) if dimensions and not small else []
     places = [event.entered_at for event in context.compiles_of_frames] if tensors else []
-    if any(_is_compiled(context, place) for place in places):
+    if any(map(context.is_compiled, places)):
         return
     edits = dict.fromkeys(_make_mark_edit(place, tensors) for place in places)
     made = [edit for edit in edits if edit is not None and context.is_own(edit.file)]

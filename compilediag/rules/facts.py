@@ -169,7 +169,8 @@ class Facts:
         refused: list[bool] = []
         for event in compiled:
             texts = [text for text in event.conditions if size in SIZE.findall(text)]
-            if texts and f"{size} == " not in " ".join(texts):
+            fixed = any(re.fullmatch(rf"{re.escape(size)} == \d+", text) for text in texts)
+            if texts and not fixed:
                 refused.append(any(_evaluate_condition(text, known) is False for text in texts))
         return bool(refused) and all(refused)
 
@@ -218,9 +219,8 @@ class Facts:
                 for at, size in enumerate(its.shape):
                     by_size.setdefault(size, set()).add((its.source, at))
             shared = (alike for alike in by_size.values() if len(alike) > 1 and alike & dims)
-            if not held or any(its.offset > 1 for its in held):
-                return False
-            if not all(alike <= own for alike in shared):
+            within = any(its.offset > 1 for its in held)
+            if not held or within or not all(alike <= own for alike in shared):
                 return False
         # A text log tells nothing of sizes.
         return all(varying.get(event.id.frame) for event in self.group.all_recompiles)

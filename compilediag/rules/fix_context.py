@@ -9,7 +9,7 @@ from functools import cached_property
 
 from packaging.version import InvalidVersion, Version
 
-from compilediag.receipt.schema.compiles import CompileEvent, FindingRecord
+from compilediag.receipt.schema.compiles import CompileEvent, FindingRecord, UserCallRecord
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag_harness.wire import Location, find_resumed_function
@@ -87,6 +87,18 @@ class FixContext:
         if len(frames) != 1 or not called:
             return None
         return Location(called[0].file or "", called[0].line or 0, called[0].name)
+
+    @cached_property
+    def _compiled(self) -> frozenset[tuple[str | None, str | None]]:
+        """Files and names of the functions that were compiled."""
+        frames = (event.frame for event in self.receipt.compile.events)
+        return frozenset(
+            (at.file, find_resumed_function(at.function or "") or at.function) for at in frames
+        )
+
+    def is_compiled(self, call: UserCallRecord | None) -> bool:
+        """True for a call in a function that is compiled itself: torch raises at a mark there."""
+        return call is not None and (call.file, call.function) in self._compiled
 
     def is_own(self, file: str | None) -> bool:
         """True where a file is the program's own: others are never edited."""
