@@ -133,8 +133,8 @@ class Executions:
         """
         calls = compare_calls(before.timeline, after.timeline)
         is_other = calls.mismatch is not None or calls.at_start
-        is_asked = pair.backend is not None and "again" not in self._known
-        if is_asked and is_other and before.problem == after.problem:
+        can_repeat = pair.backend is not None and "again" not in self._known
+        if can_repeat and is_other and before.problem == after.problem:
             what = "the program as it is once more: does it differ by itself?"
             self._known["again"] = pair.execute(what, new=False)
         if again := self._known.get("again"):
