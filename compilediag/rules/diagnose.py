@@ -159,6 +159,11 @@ def diagnose(timeline: Timeline, rules: Sequence[Rule] = ALL_RULES) -> Diagnosis
     ]
     known = list(_add_callers(known, analysis))
     roots = _find_roots(known, analysis)
+    # What follows from another finding is a note of that, unless it can be mended by itself.
+    known = [
+        replace(each, severity="info") if n in roots and each.fix.recipe is None else each
+        for n, each in enumerate(known)
+    ]
     costs = [finding.cost_s or 0.0 for finding in known]
     for n, root in roots.items():
         costs[root] += costs[n]
@@ -246,7 +251,7 @@ def _note_wanted(findings: Iterable[Finding], analysis: Analysis) -> Iterator[Fi
     """Make notes of the findings about variants that the program wants, each compiled once and
     over, where no recipe makes one graph of them."""
     groups = (group for of_code in analysis.causes.groups.values() for group in of_code)
-    wanted = {group.id for group in groups if analysis.are_wanted(group.all_recompiles)}
+    wanted = {group.id for group in groups if analysis.is_wanted(group)}
     for finding in findings:
         is_note = finding.fix.recipe is None and wanted.intersection(finding.about[:1])
         yield replace(finding, severity="info") if is_note else finding

@@ -36,9 +36,7 @@ CARRIED = "what is carried over a graph break is an argument of the code behind 
 _KEYWORD = re.compile(r"`fn\.keywords\['(\w+)'\]`")
 """An argument that a functools.partial holds."""
 
-ONE_GRAPH_EACH = Advice(
-    "leave it, or warm up each before the timed steps: each compiled once, and serves calls since"
-)
+ONE_GRAPH_EACH = Advice("leave it, or warm up each before the timed steps: each is compiled once")
 """Advice on variants that the program wants, where no recipe makes one graph of them."""
 
 AFTER_BREAK = Advice("remove the graph break at {place} first")
@@ -65,7 +63,7 @@ class RecompileRule(AnalysisRule):
     def find(self, analysis: Analysis) -> Iterable[Finding]:
         timeline = analysis.timeline
         for group in analysis.causes.groups.get(self.code, ()):
-            wanted = analysis.are_wanted(group.all_recompiles)
+            wanted = analysis.is_wanted(group)
             title, advice = self._describe_group(Facts(group, timeline))
             if wanted and advice.recipe is None:
                 advice = ONE_GRAPH_EACH

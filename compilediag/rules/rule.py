@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from compilediag.diagnosis.causes.cause_group import Group
 from compilediag.diagnosis.causes.run_causes import RunCauses, find_run_causes
-from compilediag.diagnosis.causes.variants import judge_recompiles
+from compilediag.diagnosis.causes.variants import JudgedRecompiles, is_two_valued, judge_recompiles
 from compilediag.diagnosis.codes import SEVERITIES
 from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.reconcile import Agreement, reconcile
@@ -29,7 +30,7 @@ class Analysis:
     timeline: Timeline
     causes: RunCauses
     agreement: Agreement
-    needs: Mapping[CompileId, Need]
+    judged: JudgedRecompiles
     """Of each recompile that counts, as the run shows it with the graph breaks that it has."""
     behind: Mapping[CompileId, Location]
     """Compiles of frames that only a break made which the program is to do without, and its line
@@ -40,12 +41,21 @@ class Analysis:
         """The needs that are reported: nothing is known to be wanted behind such a break."""
         return {
             again: "undecided" if need == "wanted" and again in self.behind else need
-            for again, need in self.needs.items()
+            for again, need in self.judged.needs.items()
         }
 
     def are_wanted(self, recompiles: Iterable[Recompile]) -> bool:
         """True where each makes a variant that the program wants, if it keeps its breaks."""
-        return {self.needs.get(again.id) for again in recompiles} == {"wanted"}
+        return {self.judged.needs.get(again.id) for again in recompiles} == {"wanted"}
+
+    def is_wanted(self, group: Group) -> bool:
+        """True where each of a group's recompiles makes a wanted variant, or would if it had no
+        other cause."""
+        needs, kept = self.judged
+        return all(
+            needs.get(event.id) == "wanted" or (event.id in kept and is_two_valued(cause))
+            for cause, event in group.members
+        )
 
     def find_break(self, recompiles: Sequence[Recompile]) -> Location | None:
         """Find the break, the first of several, behind which all of them are."""
@@ -60,8 +70,8 @@ def analyze_timeline(timeline: Timeline) -> Analysis:
     made_by = causes.behind.breaks
     removable = find_removable_breaks(timeline) if made_by else dict[BreakLine, Location]()
     behind = {compiled: removable[at] for compiled, at in made_by.items() if at in removable}
-    needs = judge_recompiles(timeline, causes)
-    return Analysis(timeline, causes, reconcile(timeline), needs, behind)
+    judged = judge_recompiles(timeline, causes)
+    return Analysis(timeline, causes, reconcile(timeline), judged, behind)
 
 
 class AnalysisRule:

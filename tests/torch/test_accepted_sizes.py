@@ -133,6 +133,19 @@ def test_a_tensor_that_some_calls_lack_is_varied_with_the_others() -> None:
     assert _is_served(compiled, torch.ones(10, 3), torch.zeros(10, dtype=torch.int64))
 
 
+def test_both_sizes_of_a_matrix_are_varied_together() -> None:
+    """Nodes and the matrix of their edges, as of a graph network: one number of nodes."""
+    compiled = torch.compile(lambda x, edges: (edges @ x).sum(), backend="eager")
+
+    def make(nodes: int) -> tuple[Any, ...]:
+        return torch.ones(nodes, 16), torch.ones(nodes, nodes)
+
+    (group,) = _watch(compiled, *map(make, (30, 40, 35)))
+    assert group.dimensions == ("x.shape[0]", "edges.shape[0]", "edges.shape[1]")
+    assert group.spans == ((2, group.largest),)
+    assert _is_served(compiled, *make(50))
+
+
 def test_nothing_is_kept_alive() -> None:
     """A model and a batch that the program drops go, although what their frame serves is known; it
     holds for another model of the class."""

@@ -53,12 +53,31 @@ def train_and_eval(epochs: int = 4) -> None:
 
 
 def eval_at_the_end() -> None:
-    """Whether it will come again is not seen."""
+    """Whether it will come again is not seen, but there is no third mode."""
     model = nn.Dropout()
     run = compiled(model)
     for number in range(12):
         model.train(number < 9)
         run(torch.ones(3))
+
+
+def flag_of_one_call() -> None:
+    run = compiled(lambda x, reverse=False: x.flip(0) if reverse else x.sum())
+    for number in range(12):
+        run(torch.ones(3), reverse=number == 4)
+
+
+def none_in_the_last_call() -> None:
+    run = compiled(lambda x, y=None: x.sum() if y is None else x * y)
+    for number in range(8):
+        run(torch.ones(3), torch.ones(3) if number < 7 else None)
+
+
+def string_in_the_last_call() -> None:
+    """There may be others."""
+    run = compiled(lambda x, how: x.sum() if how == "sum" else x.mean())
+    for number in range(8):
+        run(torch.ones(3), "sum" if number < 7 else "mean")
 
 
 def buckets() -> None:
@@ -146,7 +165,10 @@ def reset_between() -> None:
 
 TRUTHS: list[tuple[Callable[[], None], Counted]] = [
     (train_and_eval, (1, 0, 0)),
-    (eval_at_the_end, (0, 0, 1)),
+    (eval_at_the_end, (1, 0, 0)),
+    (flag_of_one_call, (1, 0, 0)),
+    (none_in_the_last_call, (1, 0, 0)),
+    (string_in_the_last_call, (0, 0, 1)),
     (buckets, (2, 0, 0)),
     (shapes_of_parameters, (2, 0, 0)),
     (prompt_and_tokens, (1, 0, 0)),
@@ -202,6 +224,17 @@ def test_a_wanted_variant_of_the_warm_up_is_no_warning() -> None:
     (finding,) = seen.findings
     assert (finding.severity, seen.receipt.verdict) == ("info", "clean")
     assert "pad" not in finding.fix.summary
+
+
+def test_a_mode_is_a_note_where_something_else_changed_with_it() -> None:
+    """The last batch of the evaluation is smaller: its size is the warning."""
+    with cd.watch() as seen:
+        run = compiled(lambda x: x.sum(), dynamic=False)
+        for number in range(8):
+            with torch.set_grad_enabled(number < 7):
+                run(torch.ones(4 if number < 7 else 3, requires_grad=True))
+    severities = {found.rule: found.severity for found in seen.findings}
+    assert severities == {"CD105": "warning", "CD111": "info"}
 
 
 def test_the_limit_that_is_enough_for_wanted_variants() -> None:

@@ -2,7 +2,8 @@
 
 A wanted variant was compiled once, its guards held in a later call, and the program is through with
 compiling for what changed. A value that the program's objects hold must come back, too: one that
-moves on for good, as a table that grows, is no variant of anything.
+moves on for good, as a table that grows, is no variant of anything. Of a mode, a bool argument and
+one that may be None there is no third value: the program is through at once, in its last call too.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import NamedTuple
 
 from compilediag.diagnosis.causes.run_causes import BlamedCause, RunCauses
 from compilediag.diagnosis.codes import REGISTER
-from compilediag.diagnosis.findings import CauseId
+from compilediag.diagnosis.findings import Cause, CauseId
 from compilediag.receipt.schema.compiles import Need
 from compilediag.timeline.compiles import CompileId, FrameId, Recompile, get_compile_id
 from compilediag.timeline.timeline import Timeline
@@ -28,6 +29,10 @@ _FILLED = ("CD102", "CD103")
 """Codes of what the program makes or grows by itself, and could have made before."""
 
 
+_TWO_VALUED = frozenset(("grad_mode", "inference_mode", "train_eval", "requires_grad", "view"))
+"""Kinds of what is on or off, or is there or not."""
+
+
 class _Family(NamedTuple):
     """The recompiles that share a cause."""
 
@@ -39,8 +44,17 @@ class _Family(NamedTuple):
     """Whether the recompile limit refused one: that none comes later shows nothing then."""
 
 
-def judge_recompiles(timeline: Timeline, causes: RunCauses) -> Mapping[CompileId, Need]:
-    """Judge each recompile that counts: "undecided" but where the run shows what it is."""
+class JudgedRecompiles(NamedTuple):
+    """The recompiles that count, judged."""
+
+    needs: Mapping[CompileId, Need]
+    """"undecided" but where the run shows what it is."""
+    kept: frozenset[CompileId]
+    """Those whose graph no reset threw away; none where what serves the calls is not recorded."""
+
+
+def judge_recompiles(timeline: Timeline, causes: RunCauses) -> JudgedRecompiles:
+    """Judge each recompile that counts."""
     families: dict[tuple[int, CauseId], list[Recompile]] = defaultdict(list)
     for event in timeline.recompiles:
         for cause in dict.fromkeys(cause.id for cause in causes.get_causes(event)):
@@ -65,10 +79,15 @@ def judge_recompiles(timeline: Timeline, causes: RunCauses) -> Mapping[CompileId
             )
         return known[key]
 
+    def was_reset(event: Recompile) -> bool:
+        return len(epochs[event.process, event.frame]) > 1
+
     def judge(event: Recompile) -> Need:
         own = causes.get_causes(event)
-        if len(epochs[event.process, event.frame]) > 1:  # a reset threw its entries away
+        if was_reset(event):
             return "avoidable" if often[_identify_values(event)] > 1 else "undecided"
+        if all(map(is_two_valued, own)):
+            return "wanted" if event.id in kept else "undecided"
         family = find_family(event)
         if family.late is None:
             return "undecided"
@@ -77,14 +96,16 @@ def judge_recompiles(timeline: Timeline, causes: RunCauses) -> Mapping[CompileId
         if family.refused and len(family.times) > 2 and not served.is_alternating(event):
             return "avoidable"
         if served.is_again(event) and not family.late:
-            kept = any(map(_is_held, own)) and not served.is_alternating(event)
-            filled = kept and any(cause.rule in _FILLED for cause in own)
-            return "avoidable" if filled else "undecided" if kept else "wanted"
+            stays = any(map(_is_held, own)) and not served.is_alternating(event)
+            filled = stays and any(cause.rule in _FILLED for cause in own)
+            return "avoidable" if filled else "undecided" if stays else "wanted"
         gone = clock.is_whole(event.process) and served.is_once(event)
         newer = len(family.times) - bisect_right(family.times, event.t)
         return "avoidable" if gone and (newer > 1 or not clock.is_late(event)) else "undecided"
 
-    return {event.id: judge(event) for event in timeline.counted_recompiles}
+    events = timeline.counted_recompiles if timeline.served else ()
+    kept = frozenset(event.id for event in events if event.produced and not was_reset(event))
+    return JudgedRecompiles({event.id: judge(event) for event in timeline.counted_recompiles}, kept)
 
 
 def _identify_values(event: Recompile) -> Hashable:
@@ -98,6 +119,16 @@ def _is_held(cause: BlamedCause) -> bool:
     """True if an object, a closure or a module holds a value that changed."""
     rules = [part.rule for part in cause.parts] or [cause.rule]
     return any(REGISTER[rule].owner not in _PASSED for rule in rules)
+
+
+def is_two_valued(cause: Cause) -> bool:
+    """True if what the program passes, or sets for its calls, cannot take a third value."""
+    return all(
+        part.kind in _TWO_VALUED
+        or part.rule == "CD114"
+        or (part.rule == "CD107" and {part.expected, part.actual} == {"True", "False"})
+        for part in cause.parts or (cause,)
+    )
 
 
 class _Clock:

@@ -150,11 +150,13 @@ def _group_dimensions(base: InputsGuarded, seen: Sequence[InputsGuarded]) -> lis
         histories: list[_History] = []
         for dim, size in enumerate(tensor.shape):
             history = tuple(None if shape is None else shape[dim] for shape in shapes)
-            # A tensor has the same size twice: only the first of them is the batch.
-            nth = dim if size < 2 else histories.count(history)
+            varied = len({*history} - {None}) > 1
+            # A tensor has the same size twice: only the first of them is the batch, unless both
+            # varied together, as of a matrix for each pair of nodes.
+            nth = dim if size < 2 else 0 if varied else histories.count(history)
             histories.append(history)
             fixed = f"{tensor.source}.size()[{dim}] == {size}" in base.conditions
-            if len({*history} - {None}) > 1 or not fixed:
+            if varied or not fixed:
                 _add_dimension(groups, history, nth, _Group(size, [(tensor, dim)]))
     return [its for _, _, its in sorted(groups, key=lambda row: len({*row[0]} - {None}) == 1)]
 

@@ -222,10 +222,15 @@ STATE_BRANCH = Advice(
     f"a graph for each value of a plain attribute: too many for a counter; {BRANCH.caveat}",
 )
 WRAPPED = Advice(
-    "compile it before it is wrapped{when}, or call it outside the compiled function: Dynamo skips "
-    "the wrapper, not the function",
+    "compile it before it is wrapped, or call it outside the compiled function: Dynamo skips the "
+    "wrapper, not the function",
 )
-_WHEN = " (`step = torch.compile(optimizer.step)` before the scheduler is made)"
+BEFORE_SCHEDULER = Advice(
+    "make `step = torch.compile(optimizer.step)` before the scheduler is made, which wraps it, and "
+    "call that outside of compiled functions",
+    "the scheduler does not see the call, and may warn of the order of calls",
+    "compiled_before_wrapping",
+)
 REORDERED = Advice(
     f"set {DYNAMO}.reorderable_logging_functions = {{print}} before the first compiled call",
     "text is printed after the graph has run: its order and the values of mutated tensors change",
@@ -310,7 +315,7 @@ def _choose_edit(report: BreakReport, *, in_package: bool, call: UserCall | None
         return Advice(choose_operator_fix(f"{report.title} {report.explanation} {report.context}"))
     why = "" if report.callee is None else report.callee.why or ""
     if code == "CD204" and why.startswith(AS_WRAPPED):
-        return WRAPPED.fill(when=_WHEN if "lr_scheduler" in why else "")
+        return BEFORE_SCHEDULER if "lr_scheduler" in why else WRAPPED
     if code in _OF_MANY_KINDS and report.hints:
         # A hint of several lines is several, of which the later ones begin in lower case.
         text = " | ".join(hint.rstrip(".") for hint in report.hints)
