@@ -46,9 +46,12 @@ class CauseId(NamedTuple):
 
 def select_writers(writers: tuple[Location, ...], *, traced: bool) -> tuple[Location, ...]:
     """Select the writers to name. By the source alone several methods of packages may write a
-    value, most of which never ran: one is named only where there is no other candidate."""
-    if traced or len(writers) < 2:
+    value, most of which never ran: one is named only where there is no other candidate, and one of
+    torch, such as `load_state_dict`, never."""
+    if traced:
         return writers
+    if len(writers) < 2:
+        return tuple(writer for writer in writers if classify_ownership(writer.file) != "torch")
     return tuple(writer for writer in writers if classify_ownership(writer.file) == "user")
 
 

@@ -159,7 +159,7 @@ def _describe_mode(known: Facts) -> TitleAndAdvice:
     kind = known.group.kind or ""
     mode = next((name for name in _MODES if name in kind), None)
     what = (mode or kind).replace("_", " ") or "global state of torch"
-    title = "train and eval alternate" if mode == "train_eval" else f"{what} changed"
+    title = "train or eval mode changed" if mode == "train_eval" else f"{what} changed"
     return title, ONE_STATE.fill(setting=what) if mode is None else BOTH_MODES
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Sequence
 
 from compilediag.diagnosis.codes import SIZES
@@ -16,6 +17,8 @@ from compilediag.views.style import RenderOptions
 MAX_FRAMES, MAX_LINES, MAX_NAMED = 5, 2, 3
 """Frames on a screen, lines of each, and dimensions, spans of sizes or reasons in one sentence."""
 
+_REASON = re.compile(r" \(guard[^;]*\)(?=;|$)")
+
 
 def render_graphs(receipt: Receipt, options: RenderOptions, *, complete: bool) -> list[str]:
     """Render a line for each frame whose sizes are known, on a screen for the first ones, and what
@@ -27,9 +30,12 @@ def render_graphs(receipt: Receipt, options: RenderOptions, *, complete: bool) -
     for text in shown:
         wrapped = options.wrap(text, "  ", "    ")
         if len(wrapped) > MAX_LINES and not complete:
-            last = f"{wrapped[MAX_LINES - 1]} {options.ellipsis}"
-            wrapped[MAX_LINES - 1 :] = [options.truncate(last, options.width)]
-        lines += wrapped
+            # The sizes alone, those of the first dimensions: reasons are what `--all` has.
+            parts = _REASON.sub("", text).split("; ")
+            while len(wrapped) > MAX_LINES and parts:
+                wrapped = options.wrap("; ".join(parts), "  ", "    ")
+                parts.pop()
+        lines += wrapped[:MAX_LINES] if not complete else wrapped
     lines += format_more(len(sentences) - len(shown), ": compilediag show --all")
     if receipt.compile.recompile_limit_hits:
         target = options.clean(format_target(receipt), 200)
@@ -57,7 +63,7 @@ def list_served(
     apart = {row.frame for row in receipt.compile.varied if row.rule not in SIZES}
     return [
         name
-        + (", called as when it compiled last," if frame in apart else "")
+        + (", in calls like that of its last compile," if frame in apart else "")
         + f" serves {'; '.join(dict.fromkeys(frames[frame]))}"
         for frame, name in name_frames(frames, options, 30).items()
     ]
@@ -71,7 +77,7 @@ def _describe_sizes(sizes: AcceptedSizes, does: str, options: RenderOptions) -> 
     served = _join([f"{first:,}{end if first < last else ''}" for (first, last), end in pairs])
     (first, last), *others = sizes.spans
     if others or first == last:
-        return f"{named} {served}, and {does} for any other up to {sizes.largest:,}"
+        return f"{named} {served} alone, and {does} for any other up to {sizes.largest:,}"
     parts = _describe_parts(sizes, options)
     refused = {0: [], 1: [], 2: ["1"]}.get(first, [f"less than {first:,}"])
     refused += [f"{last + 1:,} or more"] if last < sizes.largest else []
@@ -82,7 +88,7 @@ def _describe_sizes(sizes: AcceptedSizes, does: str, options: RenderOptions) -> 
 
 
 def _describe_parts(sizes: AcceptedSizes, options: RenderOptions) -> str:
-    """Describe how many graphs the sizes need: " in 2 graphs (split at 16: conv needs …)"."""
+    """Describe how many graphs the sizes need: " in 2 graphs (split at 16: guard of …)"."""
     if not sizes.splits:
         return ""
     at = _join([f"{size:,}" for size, _ in sizes.splits])
@@ -94,9 +100,9 @@ def _describe_parts(sizes: AcceptedSizes, options: RenderOptions) -> str:
 def _format_reason(limit: RefusedSize | None, options: RenderOptions) -> str:
     if limit is None:
         return ""
-    why = f"torch's {options.clean(limit.needed_by, 60)} needs " if limit.needed_by else ""
+    of = f" of torch's {options.clean(limit.needed_by, 60)}" if limit.needed_by else ""
     at = f", {options.format_place(limit.place.file, limit.place.line)}" if limit.place else ""
-    return f"{why}{options.clean(limit.condition, 80)}{at}"
+    return f"guard{of}: {options.clean(limit.condition, 80)}{at}"
 
 
 def _join(parts: Sequence[str]) -> str:

@@ -48,7 +48,8 @@ def describe_finding(finding: FindingRecord, receipt: Receipt, options: RenderOp
     grows = word if trend and _is_growing(history) else ""
     if register.changed == "size":
         constant = "size 0 or 1" in title  # others of the same tensor are another finding
-        said = "take size 0 or 1 in some calls" if constant else grows or "come in several sizes"
+        # Calls between them may have smaller sizes that an earlier graph serves.
+        said = "take size 0 or 1 in some calls" if constant else "come in several sizes"
     elif register.owner in _OWNERS and register.changed in _PLAIN:
         said = grows or "change"
     elif register.changed in _PLAIN and register.changed != "tensor":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from itertools import compress
 
@@ -20,6 +21,7 @@ MAX_LISTED = 30
 
 MAX_ADVICE = 2
 """Lines of advice below a finding, on a narrow terminal more; `explain` has all of it."""
+_CLAUSE = re.compile(r"; |, (?=(?:or|but|because|which|so that) )|: (?=[a-z])| \(")
 _SEVERITY = {"error": "red", "warning": "yellow", "info": "dim"}
 
 
@@ -141,12 +143,20 @@ def render_card(card: Card, options: RenderOptions, *, whole: bool = False) -> l
     label = f"{INDENT}{card.label}: "
     advice = options.wrap(joined, label, style="cyan")  # a recipe however long, to be copied
     most = MAX_ADVICE * max(1, WIDE // options.width)
-    while len(advice) > most and joined and card.label != "fix" and not whole:
-        joined = joined[:-4].rstrip()
-        short = f"{joined}{options.ellipsis} (explain {card.number})"
-        advice = options.wrap(short, label, style="cyan")
+    if len(advice) > most and card.label != "fix" and not whole:
+        # Whole clauses, as many as fit; the first one however long.
+        shorter = (f"{text} (explain {card.number})" for text in _drop_clauses(card.fix))
+        tries = [options.wrap(text, label, style="cyan") for text in shorter]
+        advice = next((lines for lines in tries if len(lines) <= most), tries[-1])
     settings = card.settings[:1] if whole else ()
     return [*lines, *advice, *(options.paint(f"{INDENT}no edit: {x}", "cyan") for x in settings)]
+
+
+def _drop_clauses(advice: str) -> list[str]:
+    """List an advice, and what is left of it without its last clauses, the longest first."""
+    shorter = (advice[: found.start()] for found in _CLAUSE.finditer(advice))
+    whole = [text for text in shorter if text.count("(") == text.count(")")]
+    return [advice, *reversed(whole)]
 
 
 def render_excerpt(card: Card, options: RenderOptions) -> list[str]:

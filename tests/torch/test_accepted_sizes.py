@@ -167,7 +167,7 @@ def test_nothing_is_kept_alive() -> None:
     assert said.startswith(
         "forward serves x.shape[0] 2–15, and compiles again for 1 and 16 or more"
     )
-    assert "torch's conv needs x.size()[0] < 16" in said
+    assert "guard of torch's conv: x.size()[0] < 16" in said
     another = torch.compile(Net(), backend="eager")
     served = [size for size in range(1, 20) if _is_served(another, torch.ones(size, 3, 9))]
     assert served == [*range(2, 16)]
@@ -193,7 +193,7 @@ def test_of_another_mode_nothing_is_said() -> None:
     (asked,) = seen.receipt.compile.accepted_sizes
     assert asked.spans == ((6, 6), (8, 8))
     assert list_served(seen.receipt, PLAIN)[0].startswith(
-        "run, called as when it compiled last, serves "
+        "run, in calls like that of its last compile, serves "
     )
     assert [size for size in range(1, 12) if _is_served(compiled, torch.ones(size))] == [6, 8]
 

@@ -54,14 +54,14 @@ def _say(former: str, latest: str, *known: SizeGuard) -> str:
 
 @pytest.mark.parametrize(
     ("known", "outer"),
-    [((CONV,), ""), ((CONV, BACKEND), " (x.size()[0] <= 64)")],
+    [((CONV,), ""), ((CONV, BACKEND), " (guard: x.size()[0] <= 64)")],
 )
 def test_a_reason_is_that_of_the_graph_that_ends_there(
     known: tuple[SizeGuard, ...], outer: str
 ) -> None:
     """The graph of 2 to 15, compiled last, ends at 16, where another one goes on to 64: its reason
     is none for 65, of which nothing is said where that of the other is not known."""
-    inner = f"in 2 graphs (split at 16: torch's conv needs x.size()[0] < 16, {FILE}:10)"
+    inner = f"in 2 graphs (split at 16: guard of torch's conv: x.size()[0] < 16, {FILE}:10)"
     again = f"and compiles again for 1 and 65 or more{outer}"
     assert _say(LARGE, SMALL, *known) == f"2–64 {inner}, {again}"
 
@@ -69,7 +69,7 @@ def test_a_reason_is_that_of_the_graph_that_ends_there(
 def test_a_graph_that_another_one_covers_is_none_that_the_sizes_need() -> None:
     wide = f"2 <= {SIZE} and {SIZE} <= 64"
     assert _say(wide, SMALL, CONV) == "2–64, and compiles again for 1 and 65 or more"
-    assert _say(SMALL, wide, BACKEND).endswith("1 and 65 or more (x.size()[0] <= 64)")
+    assert _say(SMALL, wide, BACKEND).endswith("1 and 65 or more (guard: x.size()[0] <= 64)")
 
 
 def test_of_two_sides_the_reason_stands_behind_the_one_it_is_of() -> None:
@@ -77,4 +77,4 @@ def test_of_two_sides_the_reason_stands_behind_the_one_it_is_of() -> None:
     least = replace(BACKEND, expression="4 <= s0")
     assert _say(LARGE, f"4 <= {SIZE} and {SIZE} < 16", least).endswith("less than 4 and 65 or more")
     every = f"4 <= {SIZE}"
-    assert _say(LARGE, every, least).endswith("for less than 4 (4 <= x.size()[0])")
+    assert _say(LARGE, every, least).endswith("for less than 4 (guard: 4 <= x.size()[0])")

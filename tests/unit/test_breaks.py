@@ -108,7 +108,7 @@ def test_a_break_of_many_kinds_has_the_hint_of_torch() -> None:
         "or: Do not set `requires_grad=True`"
     )
     fix = only(timeline([attempt("0/0")], breaks=(site(RNN),))).fix
-    assert "allow_rnn = True" in fix.summary
+    assert "unless torch._dynamo.config.allow_rnn is set" in fix.summary
     assert "each length is a graph of its own" in (fix.caveat or "")
     assert "leaves out its dropout between layers" in (fix.caveat or "")
     # One hint leaves out the module of the option: it is that option, and said once.

@@ -6,7 +6,7 @@ import pytest
 import timelines
 
 from compilediag.diagnosis.causes.run_causes import explain_recompile, find_run_causes, list_causes
-from compilediag.diagnosis.findings import Cause
+from compilediag.diagnosis.findings import Cause, select_writers
 from compilediag.timeline.timeline import Recompile
 from compilediag_harness.wire import EntryDiff, FalseGuard, GuardFacts, Location
 
@@ -516,3 +516,11 @@ def test_the_entry_of_another_world(
         ]
     )
     assert sorted(cause.variable for cause in find_run_causes(run).get_causes(now)) == expected
+
+
+def test_a_method_of_torch_is_named_only_where_it_was_seen() -> None:
+    """Nobody called `load_state_dict`: the step itself put the state there."""
+    loads = Location("/v/site-packages/torch/optim/optimizer.py", 1000, "Optimizer.load_state_dict")
+    assert select_writers((loads,), traced=True) == (loads,)
+    assert select_writers((loads,), traced=False) == ()
+    assert select_writers((HOOK_LINE,), traced=False) == (HOOK_LINE,)

@@ -267,10 +267,12 @@ HINTED = Advice(
     f"{{before}}set {DYNAMO}.{{option}}, as torch's own hint says",
     "holds for every compiled function; torch supports it only in part",
 )
-UNROLLED = (
-    "torch unrolls it over the time steps then: each length is a graph of its own; torch 2.13 "
-    "leaves out its dropout between layers, with any backend but eager, and on a CPU ends in an "
-    "error where an LSTM computes gradients; "
+UNROLLED = Advice(
+    f"leave the recurrent layer eager: torch breaks the graph at it unless {DYNAMO}.allow_rnn is "
+    "set, and unrolls it over the time steps then",
+    "with allow_rnn each length is a graph of its own; torch 2.13 leaves out its dropout between "
+    "layers, with any backend but eager, and on a CPU ends in an error where an LSTM computes "
+    "gradients",
 )
 """For `allow_rnn`: in torch/_decomp/decompositions.py `one_layer_rnn` loops in Python,
 `_rnn_helper` drops dropout by a wrong comparison of layers, and AOT autograd cannot save what
@@ -290,12 +292,11 @@ def _choose_advice(
     hinted = ", ".join(f"{name} = {value}" for name, value in _list_options(report.options))
     if not hinted or advice.recipe is not None:
         return advice
+    if "allow_rnn" in hinted:
+        return UNROLLED
     # Of an operator that torch leaves out unless told, nothing else is known to help.
     before = "" if CODES[report.category] == "CD210" else f"{advice.fix}; or "
-    advice = HINTED.fill(before=before, option=hinted)
-    if "allow_rnn" in hinted:
-        advice = advice._replace(caveat=f"{UNROLLED}{advice.caveat}")
-    return advice
+    return HINTED.fill(before=before, option=hinted)
 
 
 def _choose_edit(report: BreakReport, *, in_package: bool, call: UserCall | None) -> Advice:
