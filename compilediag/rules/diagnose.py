@@ -159,11 +159,11 @@ def diagnose(timeline: Timeline, rules: Sequence[Rule] = ALL_RULES) -> Diagnosis
     ]
     known = list(_add_callers(known, analysis))
     roots = _find_roots(known, analysis)
-    # What follows from another finding is a note of that, unless it can be mended by itself.
-    known = [
-        replace(each, severity="info") if n in roots and each.fix.recipe is None else each
-        for n, each in enumerate(known)
-    ]
+    # What follows from another finding is a note of that, unless it can be mended by itself, or is
+    # a lasting loss.
+    for n in roots:
+        if known[n].fix.recipe is None and known[n].rule not in LIMIT:
+            known[n] = replace(known[n], severity="info")
     costs = [finding.cost_s or 0.0 for finding in known]
     for n, root in roots.items():
         costs[root] += costs[n]

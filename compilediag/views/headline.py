@@ -21,13 +21,13 @@ from compilediag.receipt.schema.evidence import AnyEvidence, BreakEvidence, Guar
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import FrameName
 from compilediag.views.document import Kind
-from compilediag.views.format import format_percent, format_seconds, pluralize
+from compilediag.views.format import format_percent, format_seconds, join_words, pluralize
 from compilediag.views.sentence import get_title
 from compilediag.views.text import truncate
 
 MAX_REASON_CHARS = 160
 MAX_RANKS = 8
-MAX_NAMED = 2
+MAX_NAMED, MAX_NUMBERS = 2, 4
 _PACE = 3
 """Recompiles that a pace is taken from."""
 MIN_WHOLE = 100
@@ -89,8 +89,8 @@ def build_headline(receipt: Receipt) -> Headline:
             compiled = f"{pluralize(seen.compiles, 'compile')} seen"
         what = f"{compiled}, {_format_recompiles(receipt)}{_format_steps(receipt)}"
         if receipt.status == "complete":
-            if full := _find_nearly_full(receipt):
-                return Headline("warn", f"{full} has room for one graph at most: {what}", counts)
+            if full := _describe_nearly_full(receipt):
+                return Headline("warn", f"{full[0]}: {what}", counts)
             return Headline("good", f"clean: {what}", counts)
         if receipt.status == "failed":  # a test that fails, an exit code of its own: it ended
             return Headline("warn", f"nothing found in a run that failed: {what}", counts)
@@ -104,16 +104,19 @@ def build_headline(receipt: Receipt) -> Headline:
     losses = _list_losses(receipt)
     # Recompiles that were all planned are no cost to name beside what stays broken.
     first, *more = [*losses, *([sentence] if unplanned or not losses else [])]
+    more += [] if losses or seen.recompile_limit_hits else _describe_nearly_full(receipt)
     return Headline("bad" if bad else "warn", first, counts, tuple(more))
 
 
-def _find_nearly_full(receipt: Receipt) -> str | None:
-    """Find the function of a frame that one more graph, or two, take over the recompile limit."""
+def _describe_nearly_full(receipt: Receipt) -> list[str]:
+    """Describe the first frame that one more graph, or two, take over the recompile limit."""
     for detail in receipt.compile.frames_detail:
         room = detail.headroom
         if room.limit is not None and room.limit > 2 and room.limit - room.variants <= 1:
-            return _name_frame(detail.frame, receipt)
-    return None
+            left = "one more graph" if room.variants < room.limit else "no more graph"
+            name = _name_frame(detail.frame, receipt)
+            return [f"{name} has room for {left} (recompile limit {room.limit})"]
+    return []
 
 
 def _name_frame(frame: FrameName | Place, receipt: Receipt) -> str:
@@ -265,13 +268,14 @@ def _list_losses(receipt: Receipt) -> list[str]:
         if detail.ran_eager and detail.headroom.variants < (detail.headroom.limit or math.inf)
     ]
     # One that is at the limit of all frames together has room in its own, and is a hit as well.
-    known = [its.frame.function for its in eager_frames if its.compiles]
+    known = [_name_frame(its.frame, receipt) for its in eager_frames if its.compiles]
     given_up = known if len(eager_frames) == count else []
     if given_up:
         why = "torch gave up a recompile, and every call since then runs eager"
         losses.append(f"{_name_functions(given_up)} stopped being compiled: {why}")
     if count > len(given_up) and not eager:
-        others = (name for its in eager_frames if (name := its.frame.function) not in given_up)
+        names = [_name_frame(its.frame, receipt) for its in eager_frames]
+        others = [name for name in names if name not in given_up]
         frames = pluralize(count - len(given_up), "frame")
         losses.append(f"{frames} ran eager, without compiled code: {_name_functions(others)}")
     noted = {finding.id for finding in receipt.findings if finding.severity == "info"}
@@ -283,7 +287,8 @@ def _list_losses(receipt: Receipt) -> list[str]:
         which = "every call" if every else "calls"
         some = f"{count} of " if count < receipt.compile.graph_breaks else ""
         counted = some + pluralize(receipt.compile.graph_breaks, "graph break")
-        losses.append(f"{counted} in {which} of {named}")
+        refer = _refer_to(site.finding for site in sites)
+        losses.append(f"{counted} in {which} of {named}{refer}")
     losses += _describe_first(symptoms, _describe_limit, receipt)
     return losses + ([] if at_limit or symptoms else _list_forecasts(receipt))
 
@@ -300,8 +305,17 @@ def _describe_first(
     receipt: Receipt,
 ) -> list[str]:
     """Describe the first of several findings, with how many more frames have one."""
-    more = f" (and {pluralize(len(findings) - 1, 'more frame')})" if findings[1:] else ""
-    return [describe(findings[0], receipt) + more] if findings else []
+    more = f", and {pluralize(len(findings) - 1, 'more frame')}" if findings[1:] else ""
+    names = [finding.id for finding in findings]
+    return [describe(findings[0], receipt) + more + _refer_to(names)] if findings else []
+
+
+def _refer_to(ids: Iterable[str | None]) -> str:
+    """Refer to findings by their numbers on the screen: " (findings 1 and 4)"."""
+    numbers = sorted({int(name.removeprefix("F")) for name in ids if name})
+    more = [f"{len(numbers) - MAX_NUMBERS} more"] if len(numbers) > MAX_NUMBERS else []
+    named = join_words([*map(str, numbers[:MAX_NUMBERS]), *more])
+    return f" ({'finding' if len(numbers) == 1 else 'findings'} {named})" if numbers else ""
 
 
 def _are_in_every_graph(sites: Sequence[GraphBreak], receipt: Receipt) -> bool:

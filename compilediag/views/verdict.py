@@ -4,13 +4,15 @@ bounded."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views.findings import build_card, join_exports
-from compilediag.views.format import join_words, pluralize
+from compilediag.views.format import format_seconds, join_words, pluralize
 from compilediag.views.graphs import render_graphs
 from compilediag.views.headline import (
     build_headline,
@@ -72,8 +74,8 @@ def render(
     if informed and not complete:
         slugs = dict.fromkeys(finding.slug.replace("-", " ") for _, finding in informed)
         about = options.clean(", ".join(slugs), 100)
-        sentence = f"{pluralize(len(informed), 'note')} ({about}): compilediag show --all{suffix}"
-        tail += options.wrap(sentence, "  also: ")
+        counted = pluralize(len(informed), "note") + _format_noted_cost(receipt, informed)
+        tail += options.wrap(f"{counted} ({about}): compilediag show --all{suffix}", "  also: ")
     if receipt.ranks is not None and has_several_ranks(receipt):
         tail += options.wrap(f"each rank: compilediag show --ranks{suffix}", "  also: ")
     following = choose_command(receipt, suffix, changed=changed)
@@ -102,6 +104,16 @@ def render(
             body.append(f"     {options.truncate(options.clean(line), options.width - 5)}")
     lines = [*head, "", *body, "", *tail] if body else [*head, *tail]
     return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _format_noted_cost(receipt: Receipt, notes: Sequence[tuple[int, FindingRecord]]) -> str:
+    """Format the seconds of the recompiles that have no cause but notes, behind a comma; empty
+    where there is none."""
+    noted = {finding.id for _, finding in notes}
+    known = (its for its in receipt.compile.events if its.kind == "recompile" and its.causes)
+    own = (its for its in known if noted.issuperset(cause.finding for cause in its.causes))
+    seconds = sum(its.seconds or 0.0 for its in own)
+    return f", {format_seconds(seconds)} of recompiles" if seconds else ""
 
 
 def _render_head(receipt: Receipt, options: RenderOptions) -> list[str]:
