@@ -144,10 +144,14 @@ def render_card(card: Card, options: RenderOptions, *, whole: bool = False) -> l
     advice = options.wrap(joined, label, style="cyan")  # a recipe however long, to be copied
     most = MAX_ADVICE * max(1, WIDE // options.width)
     if len(advice) > most and card.label != "fix" and not whole:
-        # Whole clauses, as many as fit; the first one however long.
-        shorter = (f"{text} (explain {card.number})" for text in _drop_clauses(card.fix))
-        tries = [options.wrap(text, label, style="cyan") for text in shorter]
+        # Whole clauses, as many as fit; the first one in a line more.
+        more = f" (explain {card.number})"
+        clauses = _drop_clauses(card.fix)
+        tries = [options.wrap(text + more, label, style="cyan") for text in clauses]
         advice = next((lines for lines in tries if len(lines) <= most), tries[-1])
+        while len(advice) > most + 1:
+            clauses[-1] = clauses[-1][:-4].rstrip()
+            advice = options.wrap(clauses[-1] + options.ellipsis + more, label, style="cyan")
     settings = card.settings[:1] if whole else ()
     return [*lines, *advice, *(options.paint(f"{INDENT}no edit: {x}", "cyan") for x in settings)]
 

@@ -227,7 +227,7 @@ def test_a_break_of_which_no_compile_is_known_is_not_said_to_be_in_every_call() 
     led_to = (replace(site, ownership="torch", entered_at=led),)
     section = replace(section, graph_breaks=1, breaks=led_to)
     head = build_headline(replace(MADE, compile=section, findings=(*MADE.findings, found)))
-    assert head.sentence == "1 graph break in calls of forward"
+    assert head.sentence == "1 graph break in calls of forward (finding 9)"
 
 
 def test_a_limit_behind_a_break_lasts_as_well() -> None:
