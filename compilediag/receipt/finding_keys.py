@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from compilediag.receipt.schema.compiles import FindingRecord
+from compilediag.receipt.schema.compiles import FindingRecord, mask_indices
 
 MAX_NAME = 40  #: Characters of a name in a key.
 _NAME = re.compile(r"[^\W\d]\w*")
@@ -43,7 +43,8 @@ def assign_keys(findings: Sequence[FindingRecord]) -> tuple[FindingRecord, ...]:
 
 def _choose_name(finding: FindingRecord) -> str:
     function = "" if finding.location is None else normalize_function(finding.location.function)
-    for text in (mask_addresses(finding.variable or ""), function.partition(" ")[0]):
+    variable = mask_indices(mask_addresses(finding.variable or ""))
+    for text in (variable, function.partition(" ")[0]):
         if names := _NAME.findall(text):
             return names[-1][:MAX_NAME]
     return finding.slug

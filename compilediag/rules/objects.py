@@ -160,7 +160,7 @@ def find_lost_effects(timeline: Timeline) -> Iterable[Finding]:
         path = parse_path(effect.source)
         name = effect.source if path is None else format_variable(path, GuardFacts())
         # An item is no more than a number there, of an optimizer's state for example.
-        by_name.setdefault((name.partition("[list(dict.keys(")[0], effect.kind), []).append(effect)
+        by_name.setdefault((name.partition("[key ")[0], effect.kind), []).append(effect)
     for (name, kind), effects in by_name.items():
         first, (title, advice) = effects[0], _EFFECTS[kind]
         yield make_finding(

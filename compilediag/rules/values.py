@@ -151,7 +151,7 @@ NO_REASON = Advice("could not determine: torch gave no reason; try TORCH_LOGS=re
 
 _MODES = ("train_eval", "grad_mode", "inference_mode", "autocast")
 _KEYS = re.compile(r"\d+ keys?|.*(?:absent|present)")
-_DICT = re.compile(r"\.(?:param_groups\[\d+\]|state(?:\[list\(.*\)\[\d+\]\])?)$")
+_DICT = re.compile(r"\.(?:param_groups\[\d+\]|state(?:\[key \d+\])?)$")
 _STATE = re.compile(r"(?:^|\.)state(?:$|[.\[])")
 
 

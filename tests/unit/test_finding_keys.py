@@ -26,6 +26,7 @@ def keys(*findings: FindingRecord) -> list[str | None]:
         ('self.cfg["k"]', FORWARD, "CD103-k"),
         ("layers[3].rotary", None, "CD103-rotary"),
         ("cache[140212345678912]", FORWARD, "CD103-cache"),
+        ("cache[key 1]", FORWARD, "CD103-cache"),
         ("größe", FORWARD, "CD103-größe"),
         (None, FORWARD, "CD103-forward"),
         (None, RESUMED, "CD103-forward"),

@@ -112,6 +112,7 @@ def test_branch_is_blamed_for_a_range() -> None:
         ("___from_numpy(L['s'])", "s"),
         ("dict(type(L['o']).__dict__)['k']", "o.k"),
         ("list(dict.keys(L['d']))[0]", "d"),
+        ("L['o'].state[list(dict.keys(L['o'].state))[3]]['step']", "o.state[key 3]['step']"),
         ("L['g'].__code__", "g"),
         ("G['cfg'].flag", "cfg.flag"),
         ("G['___unnamed_scope_140661594553216_c307']['mymath'].zz", "mymath.zz"),

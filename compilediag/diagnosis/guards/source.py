@@ -291,6 +291,8 @@ _HINTED = re.compile(r"(?:guard on \")?(?P<name>[^\W\d]\w*)(?:\".*)?", re.DOTALL
 """torch's hint (2.11 or newer), `guard on "capture"`, and the bare name."""
 _SILENT_ATTRIBUTES = ("__dict__", "__code__", "__class__")
 _SIZES = ("size", "stride", "storage_offset", "numel", "item")
+_NTH_KEY = re.compile(r"list\(dict\.keys\(.*\)\)\[(\d+)\]")
+"""What torch writes for a key that is an object: a parameter, a module."""
 
 
 def format_variable(
@@ -367,6 +369,7 @@ def _render_hops(hops: tuple[GuardHop, ...]) -> str:
         elif named:
             text += f".{strip_quotes(hop.text)}"
         else:
-            text += f"[{hop.text}]"
+            nth = _NTH_KEY.fullmatch(hop.text)
+            text += f"[key {nth[1]}]" if nth else f"[{hop.text}]"
         named = False
     return text

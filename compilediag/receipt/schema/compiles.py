@@ -219,7 +219,7 @@ class ValueInGraph(Record, frozen=True, kw_only=True):
     value: str  #: The value as the guards show it.
 
 
-_INDEX = re.compile(r"\[\d+\]|\.\d+(?=\.|$)")
+_INDEX = re.compile(r"\[(?:key )?\d+\]|\.\d+(?=\.|$)")
 
 
 def mask_indices(variable: str) -> str:
