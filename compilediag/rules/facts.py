@@ -75,6 +75,18 @@ class Facts:
             return None
         return [*dict.fromkeys(call for call in calls if call is not None)]
 
+    @cached_property
+    def holder(self) -> str | None:
+        """The kind of what the value is read from, such as "module" or "object"."""
+        guards = (
+            guard
+            for event in self.group.recompiles
+            for entry in event.entries
+            for guard in entry.guards
+            if guard.source == self.group.first.source
+        )
+        return next((guard.facts.holder_kind for guard in guards), None)
+
     def find_passed(self, variable: str) -> str | None:
         """Find the expression that every call of the program's own passes for a variable, or below
         it for a part of one; None where they differ, or one is not known."""

@@ -45,6 +45,10 @@ SIDES = Advice(
     "{condition}: leave it where both are wanted; else decide outside of the compiled function, or "
     "compute both sides (torch.where)",
 )
+SYMBOL = Advice(
+    "torch makes a graph for the first value of {name}, then one in which it is a symbol: leave "
+    "it, or let a tensor hold it",
+)
 INSTANCES = Advice(
     "torch makes a graph for each value of {name}, which tells instances of one class apart: leave "
     "it where they are fewer than the recompile limit; else compile what contains them, once",
@@ -94,11 +98,16 @@ def _describe_number(known: Facts) -> Advice:
     kinds = ("number", "scalar", "bound") if floats else ()
     needed = _find_need(known, {*_NEEDS, *kinds, "float", "math"})
     # torch takes a number for dynamic from its second value on, but those of modules and globals.
-    dynamic = group.owner in ("argument", "closure") and not known.is_static
+    dynamic = not known.is_static and (
+        group.owner in ("argument", "closure") or known.holder == "object"
+    )
     if needed is not None and needed.kind == "condition" and dynamic and not needed.callee:
         return SIDES.fill(condition=format_place(needed.file, needed.line))
     if needed is not None:
         return _explain_need(needed)
+    frames = {event.id.frame for event in group.recompiles}
+    if dynamic and not floats and len(frames) == len(group.recompiles):  # once for each
+        return SYMBOL
     passed = known.find_passed(group.variable) if group.code == "CD107" else None
     if not floats or passed is None or not facts.is_used_as(group, TENSOR_USES):
         return NUMBER

@@ -107,9 +107,9 @@ def test_evidence_is_plain() -> None:
 
 
 WORDS = [
-    ("n == 2", "CD107", "each value"),
+    ("n == 2", "CD107", "the first value of `n`, then one in which it is a symbol"),
     ("n == True", "CD107", "each value"),
-    ("i.item() == 0", "CD107", "each value"),
+    ("i.item() == 0", "CD107", "the first value of"),
     ("len(l) == 1", "CD108", "type, length and set of keys"),
     ("self.k == 2", "CD104", "let a tensor hold it"),
     ("self.mode == 'a'", "CD104", "each value"),
