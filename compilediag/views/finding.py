@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import cast
 
 from compilediag.json_document import Document
-from compilediag.receipt.schema.compiles import CompileEvent, FindingRecord
+from compilediag.receipt.schema.compiles import CompileEvent, FindingRecord, mask_indices
 from compilediag.receipt.schema.evidence import BreakEvidence, GuardEvidence
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import Record, flatten
@@ -55,6 +56,9 @@ def render_finding(
     guard = GuardEvidence.parse(finding.evidence).guard
     guards = [*dict.fromkeys(guards or [guard or ""])][: None if whole else 1]
     facts += [("guard", options.clean(text, 2000 if whole else 160)) for text in guards if text]
+    others = Counter(mask_indices(part.variable) for part in finding.parts if part.variable)
+    named = (f"{name} ({count} values)" if count > 1 else name for name, count in others.items())
+    facts += [("with it", options.clean(", ".join(named), 400))] if others else []
     facts += _list_proof(finding, options)[: None if whole else MAX_LISTED]
     target = lookups.format_target(receipt)
     line = f"compilediag certify -- {options.clean(target, 300)}"

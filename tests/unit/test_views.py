@@ -22,6 +22,7 @@ from compilediag.receipt.schema.compiles import (
     ExcerptRecord,
     FindingRecord,
     GraphBreak,
+    PartRecord,
     Place,
     ProofFigure,
     ProofPoint,
@@ -735,3 +736,24 @@ def test_a_clean_run_of_changed_sources_leads_to_its_proof() -> None:
 def test_a_run_without_a_finding_that_did_not_end_well_leads_to_another(status: str) -> None:
     made = replace(stored("clean"), status=status)
     assert choose_command(made, "").startswith("run ")
+
+
+def test_explain_names_what_changed_with_it() -> None:
+    """All that one act changed: the layers of a kind once, with their number."""
+    made = stored("killed")
+    place = Place(function="forward", file="m.py", line=1)
+    parts = tuple(
+        PartRecord(
+            rule="CD115",
+            kind=None,
+            variable=name,
+            expected=None,
+            actual=None,
+            location=place,
+            recompiles=1,
+        )
+        for name in ("ups[0].hooks", "ups[1].hooks", "post.hooks")
+    )
+    text = render_finding(1, replace(made.findings[0], parts=parts), made, PLAIN)
+    assert "with it     ups[*].hooks (2 values), post.hooks\n" in text
+    assert "with it" not in render_finding(1, made.findings[0], made, PLAIN)
