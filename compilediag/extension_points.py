@@ -23,13 +23,6 @@ COMMANDS = {
 }
 """Subcommands as they are typed; their lines in the help are in `cli.COMMANDS`."""
 
-DOCUMENTS = {
-    "compilediag.repro": "repro.command:ReproDocument",
-    "compilediag.stats": "fleet.options:StatsDocument",
-    "compilediag.trend": "fleet.options:TrendDocument",
-}
-"""What the commands print with `--json`, by the name of its schema."""
-
 TRAIN_LOG_READER = "train_logs.read:make_reader"
 """Makes the `TrainLogReader` of the trainers that are known, and of those in a pattern file."""
 

@@ -79,7 +79,7 @@ def add_source_digests(
     scripts = (os.path.join(folder, name) for name in provenance.source_sha256)
     files += _list_imported_elsewhere(timeline, scripts, root or folder)
     digests = {
-        _make_relative(path, folder): _compute_digest(
+        _make_relative(path, folder): compute_digest(
             path, started_unix if path.endswith(".py") else None
         )
         for path in files[:MAX_SOURCES]
@@ -91,7 +91,7 @@ def add_source_digests(
     for path in changed:
         unused = complete and path.endswith(".py")
         if is_code(path) and not unused and len(digests) < 2 * MAX_SOURCES:
-            digests.setdefault(_make_relative(path, folder), _compute_digest(path))
+            digests.setdefault(_make_relative(path, folder), compute_digest(path))
     known = {name: digest for name, digest in digests.items() if digest is not None}
     return replace(
         provenance,
@@ -148,7 +148,7 @@ def _make_relative(path: str, folder: str | None) -> str:
     return Path(relative).as_posix()
 
 
-def _compute_digest(path: str, newest_unix: float | None = None) -> str | None:
+def compute_digest(path: str, newest_unix: float | None = None) -> str | None:
     """Compute the digest of a file; `CHANGED` where it changed after `newest_unix`, `NO_FILE` where
     it is gone, None where it cannot be read or is too large."""
     try:
@@ -175,7 +175,7 @@ def read_working_tree(
     base = folder
     if root is not None and ran.folder is not None:
         base = os.path.normpath(os.path.join(root, ran.folder))
-    digests = {path: _compute_digest(os.path.join(base, path)) for path in ran.source_sha256}
+    digests = {path: compute_digest(os.path.join(base, path)) for path in ran.source_sha256}
     changed: list[str] | None = None
     if root is not None and ran.git_commit is not None and is_commit(ran.git_commit):
         here = base if os.path.isdir(base) else root
@@ -248,7 +248,7 @@ def _read_git_line(folder: str, *arguments: str) -> str | None:
 
 def digest_script(path: str | None) -> dict[str, str]:
     """Map the script's path from here to the SHA-256 of its bytes; empty when there is none."""
-    digest = _compute_digest(path) if path is not None and os.path.isfile(path) else None
+    digest = compute_digest(path) if path is not None and os.path.isfile(path) else None
     return {} if path is None or digest is None else {os.path.relpath(path): digest}
 
 

@@ -2,12 +2,11 @@
 none of a released version lost or retyped."""
 
 import copy
-import importlib
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
+import imported_file
 import jsonschema
 import msgspec
 import pytest
@@ -15,12 +14,6 @@ from repro_cases import CASES as REPEATED
 
 from compilediag import cli
 from compilediag.cli import COMMANDS, load_command
-from compilediag.commands.documents import (
-    COMMON_EXIT_CODES,
-    DOCUMENTS,
-    EXIT_CODES_BY_COMMAND,
-    DeclaredDocument,
-)
 from compilediag.compare.gate.judge import judge
 from compilediag.compare.gate.judgement import Issue
 from compilediag.compare.gate.limits import parse_limits
@@ -34,21 +27,13 @@ DATA = ROOT / "tests" / "data"
 FINDINGS = str(DATA / "views" / "findings.json")
 MANY = str(DATA / "views" / "many.json")
 RELEASED = DATA / "json-fields-1.0.json"
+page = imported_file.load(ROOT / "tools" / "json_page.py")
+"""The generator of docs/reference/json.md and docs/reference/schemas/."""
 
 
-@pytest.fixture(scope="module")
-def page() -> Any:
-    """The generator of docs/reference/json.md and docs/reference/schemas/."""
-    sys.path.insert(0, str(ROOT / "tools"))
-    try:
-        return importlib.import_module("json_page")
-    finally:
-        sys.path.remove(str(ROOT / "tools"))
-
-
-def declared(name: str) -> DeclaredDocument:
+def declared(name: str) -> Any:
     """The document of a schema."""
-    return next(each for each in DOCUMENTS if each.name == f"compilediag.{name}")
+    return next(each for each in page.DOCUMENTS if each.name == f"compilediag.{name}")
 
 
 def strict(schema: dict[str, Any]) -> dict[str, Any]:
@@ -94,16 +79,16 @@ CASES: dict[str, tuple[str, ...]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_is_printed_fits_its_schema(name: str, page: Any, tmp_path: Path, capsys) -> None:
+def test_what_is_printed_fits_its_schema(name: str, tmp_path: Path, capsys) -> None:
     """Every field that is printed is declared, and every declared one is printed."""
     made = {"LANE": lane, "SIZE": with_source}
     words = [str(made[word](tmp_path)) if word in made else word for word in CASES[name]]
     assert cli.main(words) == 0
-    document = require_fit(capsys.readouterr().out, name, page)
+    document = require_fit(capsys.readouterr().out, name)
     assert name != "trend" or document["events"], "their fields are compared too"
 
 
-def require_fit(out: str, name: str, page: Any) -> dict[str, Any]:
+def require_fit(out: str, name: str) -> dict[str, Any]:
     """Fails unless the text is a document of this name."""
     assert out.isascii()
     document = json.loads(out)
@@ -114,19 +99,19 @@ def require_fit(out: str, name: str, page: Any) -> dict[str, Any]:
     return document
 
 
-def test_a_judgement_fits_its_schema(page: Any) -> None:
+def test_a_judgement_fits_its_schema() -> None:
     """With an item of each list, and one about a library."""
     call = UserCallRecord(file="train.py", line=3, text="model(x)")
     item = Issue(kind="cause", rule="CD101", message="é", before=0, after=1, call=call)
     found = judge(read_receipt(FINDINGS), limits=parse_limits("recompiles>0"))
     lists = {"improvements": (item,), "known": (item,), "notices": ("n",)}
     text = FORMATS["json"]([msgspec.structs.replace(found, **lists)], RenderOptions())
-    document = require_fit(text, "judgement", page)
+    document = require_fit(text, "judgement")
     assert document["passed"] is False
     assert len(document["judgements"][0]["known"][0]["fingerprint"]) == 32
 
 
-def test_a_schema_can_fail(page: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_schema_can_fail(capsys: pytest.CaptureFixture[str]) -> None:
     """A field of another type, and one that is not declared."""
     cli.main(list(CASES["rule"]))
     document = json.loads(capsys.readouterr().out)
@@ -146,10 +131,10 @@ def test_what_programs_need_is_in_a_finding(capsys: pytest.CaptureFixture[str]) 
     assert all(command.startswith("compilediag ") for command in found["next"])
 
 
-def test_no_field_of_a_release_is_lost_or_retyped(page: Any) -> None:
+def test_no_field_of_a_release_is_lost_or_retyped() -> None:
     """Within a version fields are only added. To release one: write the fields of now there."""
     released = json.loads(RELEASED.read_text(encoding="utf-8"))
-    now = {each.name: page.paths_of(page.json_schema(each)) for each in DOCUMENTS}
+    now = {each.name: page.paths_of(page.json_schema(each)) for each in page.DOCUMENTS}
     assert {*released} == {*now}
     for name, fields in released.items():
         changed = {path: kind for path, kind in fields.items() if now[name].get(path) != kind}
@@ -158,8 +143,8 @@ def test_no_field_of_a_release_is_lost_or_retyped(page: Any) -> None:
 
 def test_every_command_has_json_and_exit_codes() -> None:
     """Both are documented for each."""
-    assert {*EXIT_CODES_BY_COMMAND} == {*COMMANDS}
-    printed = " ".join(each.printed_by for each in DOCUMENTS)
+    assert {*page.EXIT_CODES_BY_COMMAND} == {*COMMANDS}
+    printed = " ".join(each.printed_by for each in page.DOCUMENTS)
     for name in COMMANDS.keys() - {"mcp"}:  # it speaks a protocol
         assert name in printed
         command = load_command(name)
@@ -186,4 +171,4 @@ def test_what_cannot_be_done_prints_no_document(words: tuple[str, ...], capsys) 
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.startswith("compilediag: ")
-    assert 2 in COMMON_EXIT_CODES
+    assert 2 in page.COMMON_EXIT_CODES

@@ -74,7 +74,7 @@ def test_nothing_happens_without_a_session(monkeypatch: pytest.MonkeyPatch) -> N
         "dispatch_wait",
         "pool",
         "samples",
-        "_check_count",
+        "parse_count",
         "__enter__",
         "__exit__",
     }
@@ -223,13 +223,13 @@ def test_bad_numbers_raise_with_and_without_a_session(installed: bool) -> None:
         module.sinks.install(session)
     try:
         loop = pipeline()
-        with pytest.raises(TypeError, match="must be an integer, not float"):
+        with pytest.raises(TypeError, match="must be an integer, not a float"):
             loop.train(samples=1.5)  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="must be 0 or more, not -1"):
             loop.pool(-1)
         with pytest.raises(TypeError, match="unhashable"):
             loop.infer(slot=[])  # type: ignore[arg-type]
-        with loop.infer() as call, pytest.raises(TypeError, match="not str"):
+        with loop.infer() as call, pytest.raises(TypeError, match="not a str"):
             call.samples = "8"  # type: ignore[assignment]
         with pytest.raises(ValueError, match="slots must be 1 or more"):
             pipeline(slots=0)

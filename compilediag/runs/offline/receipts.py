@@ -107,7 +107,9 @@ def find_sources(paths: Sequence[str], trainers: TrainLogReader | None = None) -
 
 def read_sources(sources: tuple[Input, ...]) -> LoadedSources:
     """Reads the sources: journals of traces and run directories, text logs."""
-    journals = [journal for source in sources for journal in read_source(source)]
+    readers = {TRACE: read_trace, RUN: read_run}
+    recorded = [source for source in sources if source.kind in readers]
+    journals = [one for source in recorded for one in readers[source.kind](source.path)]
     texts = [source.path for source in sources if source.kind == TEXT]
     runs = [source.path for source in sources if source.kind == RUN]
     text_log = None
@@ -120,13 +122,6 @@ def read_sources(sources: tuple[Input, ...]) -> LoadedSources:
     )
     trained = merge_train_logs(source.log for source in sources if source.log is not None)
     return LoadedSources(tuple(by_rank), text_log, sources, trained)
-
-
-def read_source(source: Input) -> tuple[ProcessJournal, ...]:
-    """Read the processes of one trace or run directory; other sources hold none of their own."""
-    if source.kind == TRACE:
-        return read_trace(source.path)
-    return read_run(source.path) if source.kind == RUN else ()
 
 
 def get_rank(journal: ProcessJournal) -> int | None:

@@ -73,17 +73,6 @@ def run(words: Sequence[str], options: RunOptions, env: Mapping[str, str] | None
         return replace(outcome, moved=gone, stopped=stopped, timed_out=ended.timed_out)
 
 
-def _make_process_options(options: RunOptions) -> ProcessOptions:
-    """Make what the processes of the target are told."""
-    plan = options.write_tracing_plan or WriteTracingPlan()
-    return ProcessOptions(
-        steps=options.steps,
-        sync_steps=options.sync_steps,
-        write_tracing=limit_plan(plan) if options.trace_writes else None,
-        past_limit=options.past_limit or None,
-    )
-
-
 def _run_child(
     run: SupervisedRun,
     inbox: SignalInbox,
@@ -95,7 +84,13 @@ def _run_child(
     trace_dir = os.path.join(artifacts, TRACES) if options.trace or options.tlparse else None
     if trace_dir is not None:
         os.makedirs(trace_dir, exist_ok=True)
-    process_options = _make_process_options(options)
+    plan = options.write_tracing_plan or WriteTracingPlan()
+    process_options = ProcessOptions(  # what the processes of the target are told
+        steps=options.steps,
+        sync_steps=options.sync_steps,
+        write_tracing=limit_plan(plan) if options.trace_writes else None,
+        past_limit=options.past_limit or None,
+    )
     environment = make_child_environment(
         run.variables, run.run_dir, process_options, trace_dir=trace_dir
     )

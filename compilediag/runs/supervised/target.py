@@ -4,7 +4,6 @@ newest run, to be made once more: what has changed since, and where `run --trace
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shlex
@@ -16,10 +15,10 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from compilediag.errors import ReceiptNotFound, UsageError
-from compilediag.readers.storage import compute_sha256
 from compilediag.receipt.file import read_receipt
 from compilediag.receipt.locate import find_receipt
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.runs.checkout import compute_digest
 from compilediag_harness.base.process_options import ProcessOptions, WriteTracingPlan
 from compilediag_harness.redaction.recognise import is_redacted
 
@@ -249,14 +248,8 @@ def find_repeatable_run(example: str) -> tuple[str, Receipt]:
 
 def list_changed_files(receipt: Receipt) -> list[str]:
     """List the files of the program that are not what they were in a run, or are gone."""
-    changed: list[str] = []
-    for name, digest in receipt.header.provenance.source_sha256.items():
-        current_digest = None
-        with contextlib.suppress(OSError), open(name, "rb") as file:
-            current_digest = compute_sha256(file)
-        if current_digest != digest:
-            changed.append(name)
-    return changed
+    digests = receipt.header.provenance.source_sha256
+    return [name for name, digest in digests.items() if compute_digest(name) != digest]
 
 
 @dataclass(frozen=True, slots=True)

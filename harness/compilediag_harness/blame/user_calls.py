@@ -21,7 +21,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, cast
 
-from compilediag_harness.base.object_graph import MISSING, get_plain_attribute
+from compilediag_harness.base.object_graph import MISSING, Hop, get_plain_attribute, read
 from compilediag_harness.base.session import Session
 from compilediag_harness.blame.guard_sources import parse_expression
 from compilediag_harness.blame.source_locations import is_ours, is_own_frame, is_torch
@@ -202,7 +202,7 @@ class _Names:
         if isinstance(expression, ast.Attribute):
             return get_plain_attribute(self.get_value(expression.value), expression.attr)
         if isinstance(expression, ast.Subscript) and isinstance(expression.slice, ast.Constant):
-            return _get_member(self.get_value(expression.value), expression.slice.value)
+            return read(Hop("item", expression.slice.value), self.get_value(expression.value))
         return MISSING
 
     def unpack_arguments(self, call: ast.Call) -> tuple[list[ast.expr], dict[str, ast.expr]]:
@@ -259,7 +259,7 @@ def _bind_args(call: ast.Call, compiled: FrameBeingCompiled, names: _Names) -> l
             return None
         else:
             index = at - len(positional)
-            value = _get_member(values.get(more), index)
+            value = read(Hop("item", index), values.get(more))
             passed.append(_Passed(f"{more}[{index}]", expression, value))
     for name, expression in keywords.items():
         if name in by_name:
@@ -267,19 +267,9 @@ def _bind_args(call: ast.Call, compiled: FrameBeingCompiled, names: _Names) -> l
         elif more_by_name is None:
             return None
         else:
-            value = _get_member(values.get(more_by_name), name)
+            value = read(Hop("item", name), values.get(more_by_name))
             passed.append(_Passed(f"{more_by_name}['{name}']", expression, value))
     return passed
-
-
-def _get_member(held: Any, key: Any) -> Any:
-    """Get a member of a plain container, else `MISSING`: other containers would run code."""
-    if type(held) not in (tuple, list, dict):
-        return MISSING
-    try:
-        return held[key]
-    except (KeyError, IndexError, TypeError):
-        return MISSING
 
 
 def _is_method_call(call: ast.Call, compiled: FrameBeingCompiled, names: _Names) -> bool:

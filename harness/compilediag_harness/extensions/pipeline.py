@@ -11,13 +11,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Hashable
-from numbers import Integral
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from compilediag_harness.base.session import SessionSink, SessionSinks
 from compilediag_harness.torch_internals import dynamo_skip
 from compilediag_harness.user_api.spans import span
-from compilediag_harness.user_api.to_jsonable import clip_name
+from compilediag_harness.user_api.to_jsonable import clip_name, parse_count
 from compilediag_harness.wire import PipelineWorked
 from compilediag_harness.wire.user_events import (
     INFER,
@@ -112,6 +111,7 @@ MAX_ROWS = 1024
 NO_SLOT = -1
 
 _MAX_SLOTS = 4096
+_SAMPLES = "a number of samples"
 
 _monotonic = time.monotonic
 
@@ -128,7 +128,7 @@ class Unmeasured:
 
     @samples.setter
     def samples(self, samples: int) -> None:
-        _check_count(samples)
+        parse_count(samples, _SAMPLES)
 
     def __enter__(self) -> Unmeasured:
         return self
@@ -157,7 +157,7 @@ class Measured(Unmeasured):
 
     @samples.setter
     def samples(self, samples: int) -> None:
-        self._samples = _check_count(samples)
+        self._samples = parse_count(samples, _SAMPLES)
 
     def __enter__(self) -> Measured:
         if self._stage == WAIT:
@@ -200,7 +200,7 @@ class Pipeline:
         # Checked first: compiled code is then not guarded on whether a session is there.
         if dynamo_skip.is_compiling():
             return Unmeasured()
-        _check_count(samples)
+        parse_count(samples, _SAMPLES)
         return Measured(self, TRAIN, samples, NO_SLOT) if sinks.all else _UNMEASURED
 
     def infer(self, slot: Hashable = None, samples: int = 1) -> Unmeasured:
@@ -213,7 +213,7 @@ class Pipeline:
         """
         if dynamo_skip.is_compiling():
             return Unmeasured()
-        _check_count(samples)
+        parse_count(samples, _SAMPLES)
         hash(slot)
         if not sinks.all:
             return _UNMEASURED
@@ -238,7 +238,7 @@ class Pipeline:
         """
         if dynamo_skip.is_compiling():
             return
-        _check_count(size)
+        parse_count(size, _SAMPLES)
         if sinks.all:
             at, self._size = _monotonic(), int(size)
             for sink in sinks.all:
@@ -275,15 +275,6 @@ class Pipeline:
         self._recent[row.stage].append(row)
         for sink in sinks.all:
             sink.add(self.declared, row, row.ended)
-
-
-def _check_count(count: Any) -> int:
-    """Check a number of samples; no tensor is one, because reading it would wait for its device."""
-    if type(count) is not int and not isinstance(count, Integral):  # an int is the fast case
-        raise TypeError(f"a number of samples must be an integer, not {type(count).__name__}")
-    if (samples := int(count)) < 0:
-        raise ValueError(f"a number of samples must be 0 or more, not {samples}")
-    return samples
 
 
 def _count_samples(rows: list[StageRow]) -> int:

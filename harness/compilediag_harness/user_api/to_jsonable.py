@@ -55,7 +55,7 @@ def parse_count(value: Any, what: str) -> int:
         TypeError: it is none; a tensor is none.
         ValueError: it is negative.
     """
-    if isinstance(value, bool) or not isinstance(value, Integral):
+    if type(value) is not int and (isinstance(value, bool) or not isinstance(value, Integral)):
         raise TypeError(f"{what} must be an integer, not {_describe_type(value)}{_advise(value)}")
     if (number := int(value)) < 0:
         raise ValueError(f"{what} must be 0 or more, not {number}")
