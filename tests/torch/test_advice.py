@@ -283,7 +283,7 @@ CASES = {
         arguments("x, cache=None", "return x * 2 if cache is None else x + cache",
                   "torch.ones(4), torch.ones(4) if n else None", (0, 1, 0)),
         None,
-        "leave it where both are wanted",
+        "leave it, or warm up",
     ),
     "train and eval": (number("x * 2 if self.training else x", (True, False), "net.train(value)"),
                        None, "one graph for each mode"),

@@ -46,7 +46,7 @@ def advice() -> str:
 def test_all_combinations_warmed_up(advice: str) -> None:
     """None recompiles afterwards."""
     pairs = list(itertools.product((False, True), repeat=2))
-    assert "a graph for each combination" in advice
+    assert "warm up each" in advice
     function = torch.compile(layer, backend="eager")
     assert recompiles_in(function, pairs) == len(pairs) - 1
     assert recompiles_in(function, MET) == 0

@@ -80,6 +80,16 @@ def string_in_the_last_call() -> None:
         run(torch.ones(3), "sum" if number < 7 else "mean")
 
 
+def layers_frozen_one_by_one() -> None:
+    """Each is a value of its own, and there is always another one."""
+    model = nn.Sequential(*(nn.Linear(3, 3) for _ in range(4)))
+    run = compiled(model)
+    for number in range(12):
+        if number % 3 == 2:
+            model[number // 3].requires_grad_(False)
+        run(torch.ones(2, 3))
+
+
 def buckets() -> None:
     run, draw = compiled(lambda x: x.sum(), dynamic=False), random.Random(0)
     for _ in range(24):
@@ -169,6 +179,7 @@ TRUTHS: list[tuple[Callable[[], None], Counted]] = [
     (flag_of_one_call, (1, 0, 0)),
     (none_in_the_last_call, (1, 0, 0)),
     (string_in_the_last_call, (0, 0, 1)),
+    (layers_frozen_one_by_one, (0, 0, 4)),
     (buckets, (2, 0, 0)),
     (shapes_of_parameters, (2, 0, 0)),
     (prompt_and_tokens, (1, 0, 0)),

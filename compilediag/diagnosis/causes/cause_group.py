@@ -20,7 +20,7 @@ _MAX_VALUES = 8
 """Distinct changes stored in the evidence."""
 _SIZES = re.compile(r"\[([\d*, ]+)\]")
 _ALWAYS_CONSTANT = ("0", "1")
-_PARAMETER = "._parameters["
+PARAMETER = "._parameters["
 """In the source of what another instance has of another size: its entries are not this one's."""
 
 
@@ -196,7 +196,7 @@ class Group:
             demanded = set[tuple[int, str]]()
             for entry in event.entries:
                 of_guards = [(g, find_changed_dims(g.expected, g.actual)) for g in entry.guards]
-                if all(diffs and _PARAMETER not in guard.source for guard, diffs in of_guards):
+                if all(diffs and PARAMETER not in guard.source for guard, diffs in of_guards):
                     own = [diffs for guard, diffs in of_guards if guard.source == cause.source]
                     demanded |= {(diff.dimension, diff.before) for diffs in own for diff in diffs}
             if not event.entries:

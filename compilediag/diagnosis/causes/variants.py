@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple
 
+from compilediag.diagnosis.causes.cause_group import PARAMETER
 from compilediag.diagnosis.causes.run_causes import BlamedCause, RunCauses
 from compilediag.diagnosis.codes import REGISTER
 from compilediag.diagnosis.findings import Cause, CauseId
@@ -117,14 +118,17 @@ def _identify_values(event: Recompile) -> Hashable:
 
 def _is_held(cause: BlamedCause) -> bool:
     """True if an object, a closure or a module holds a value that changed."""
-    rules = [part.rule for part in cause.parts] or [cause.rule]
-    return any(REGISTER[rule].owner not in _PASSED for rule in rules)
+    parts: Sequence[Cause] = cause.parts or (cause,)
+    return any(
+        REGISTER[part.rule].owner not in _PASSED or PARAMETER in part.source for part in parts
+    )
 
 
 def is_two_valued(cause: Cause) -> bool:
-    """True if what the program passes, or sets for its calls, cannot take a third value."""
+    """True if what the program passes, or sets for its calls, cannot take a third value. Not of a
+    module's parameters: where layers are frozen one by one, each is another cause."""
     return all(
-        part.kind in _TWO_VALUED
+        (part.kind in _TWO_VALUED and PARAMETER not in part.source)
         or part.rule == "CD114"
         or (part.rule == "CD107" and {part.expected, part.actual} == {"True", "False"})
         for part in cause.parts or (cause,)
