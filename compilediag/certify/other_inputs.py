@@ -133,6 +133,8 @@ def _conclude(
             if reasons[0].after.raised is None:
                 sentence += "; let the new state raise an error there, and all is, with that limit"
         return "undecided", sentence
+    if (blind := _find_blind(before, after, compared)) is not None:
+        return "undecided", blind
     ends = (*before.varying_ends, *after.varying_ends)
     equal = [its for its in compared if its.judged == "equal"]
     count = sum(its.is_covered for its in equal)
@@ -160,6 +162,20 @@ def _conclude(
         sentence += f"; {compiles[0]} of them compile again before, {compiles[1]} after"
     untimed = [text for text in left_out if NO_TIME_LEFT in text]
     return "holds", f"{sentence}; left out: {untimed[-1]}" if untimed else sentence
+
+
+def _find_blind(before: Timeline, after: Timeline, compared: Iterable[ComparedCall]) -> str | None:
+    """Find what is called in place of compiled calls and shows nothing, whatever else is equal."""
+    old, new = (
+        {its.function for one in side.recorded_calls for its in one.functions}
+        for side in (before, after)
+    )
+    for its in compared:
+        if its.judged == "unknown" and its.before.variation == AS_IT_WAS:
+            shows = read_structure(its.before.structure).leaves or _is_effect_alone(its.before)
+            if not shows and its.before.function.function not in old & new:
+                return its.why
+    return None
 
 
 def _collect_varied(timeline: Timeline, names: Mapping[str, str]) -> dict[_MadeCall, _Variations]:

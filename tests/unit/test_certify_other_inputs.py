@@ -502,6 +502,16 @@ def test_an_argument_that_is_new_is_compared_above_where_it_follows_nothing() ->
     assert find_boundary(old, same) is None
 
 
+def test_a_boundary_that_shows_nothing_is_not_decided_whatever_else_is_equal() -> None:
+    """As an evaluation that only prints, beside a training that is the same."""
+    nothing = varied("as it was", function=LOSS, structure="(None, (), dict())")
+    one = state(calls(1.0), SAME, SIZE, nothing)
+    assert judge(one, one).outcome == "undecided"
+    step = varied("as it was", function=WHERE, number=9, structure="(None, (), dict())")
+    compiled = state(calls(1.0), SAME, SIZE, step)
+    assert judge(compiled, compiled).outcome == "holds"
+
+
 def test_calls_that_correspond_need_no_boundary() -> None:
     above = seen(WHERE, (LOSS, ("x",)))
     assert find_boundary(*[called(WHERE, 1.0, callers=(above,))] * 2) is None
