@@ -170,11 +170,15 @@ def _find_blind(before: Timeline, after: Timeline, compared: Iterable[ComparedCa
         {its.function for one in side.recorded_calls for its in one.functions}
         for side in (before, after)
     )
-    for its in compared:
-        if its.judged == "unknown" and its.before.variation == AS_IT_WAS:
-            shows = read_structure(its.before.structure).leaves or _is_effect_alone(its.before)
-            if not shows and its.before.function.function not in old & new:
-                return its.why
+    for its in compared if old | new else ():
+        call = its.before
+        if call.variation != AS_IT_WAS or call.function.function in old & new:
+            continue
+        shows = read_structure(call.structure).leaves or _is_effect_alone(call)
+        if its.judged == "unknown" and not shows:
+            return its.why
+        if its.judged == "equal" and not any("[" in text for text in call.given):
+            return f"{_format(call)}: it is given no tensor, and what it reads itself is not varied"
     return None
 
 

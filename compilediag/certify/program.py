@@ -15,7 +15,6 @@ from compilediag.receipt.schema.compiles import ProofFigure
 from compilediag.rules.make_finding import format_count
 from compilediag.timeline.ownership import classify_ownership
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness import wire
 from compilediag_harness.wire import CallVaried
 
 _SOFTWARE = "os", "python", "torch", "torch_git", "triton", "cuda", "driver"
@@ -33,19 +32,10 @@ _TEST_FILE = re.compile(r"(?:/conftest|/test_[^/]*|_test)\.py$")
 _FRAME = re.compile(r'^\s*File "([^"\n]+)", line (\d+)', re.MULTILINE)
 """A line of a traceback."""
 
-_RECORDED = frozenset(
-    kind.__name__
-    for kind in (
-        wire.CallsRecorded,
-        wire.LinesPrinted,
-        wire.ValuesSaved,
-        wire.StateRead,
-        wire.RandomStateRead,
-        wire.SourcesLoaded,
-        wire.LinesRun,
-        wire.CallVaried,
-    )
-)
+_RECORDED = {
+    *("CallsRecorded", "LinesPrinted", "ValuesSaved", "StateRead", "RandomStateRead"),
+    *("SourcesLoaded", "LinesRun", "CallVaried"),
+}
 """Kinds of records of which none may be left out."""
 
 

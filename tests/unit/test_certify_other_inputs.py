@@ -507,6 +507,9 @@ def test_a_boundary_that_shows_nothing_is_not_decided_whatever_else_is_equal() -
     nothing = varied("as it was", function=LOSS, structure="(None, (), dict())")
     one = state(calls(1.0), SAME, SIZE, nothing)
     assert judge(one, one).outcome == "undecided"
+    given = varied("as it was", function=LOSS, given=("buffer: opaque:Replay", "size: int"))
+    drawn = state(calls(1.0), SAME, SIZE, given)
+    assert "it is given no tensor" in judge(drawn, drawn).sentence
     step = varied("as it was", function=WHERE, number=9, structure="(None, (), dict())")
     compiled = state(calls(1.0), SAME, SIZE, step)
     assert judge(compiled, compiled).outcome == "holds"
