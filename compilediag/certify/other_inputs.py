@@ -27,7 +27,7 @@ from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import BEYOND, NO_TIME_LEFT, CallVaried, Location
 
 AS_IT_WAS = "as it was"
-_SIZE = re.compile(r"size (\d+) → ")
+_SIZE = re.compile(r"^size (\d+) → ")
 
 _GRADIENTS_ON = "gradients on"
 
@@ -36,6 +36,7 @@ VALUES = "values of "
 
 _NEVER = "which no call had"
 
+_ADDED = "is given after only, and does not follow the others"
 _SAME_ARGUMENTS = "make the boundary a function with the same arguments"
 
 _OWN_BACKEND = ", own backend"
@@ -132,6 +133,8 @@ def _conclude(
             if reasons[0].after.raised is None:
                 sentence += "; let the new state raise an error there, and all is, with that limit"
         return "undecided", sentence
+    if (blind := _find_blind(before, after, compared)) is not None:
+        return "undecided", blind
     ends = (*before.varying_ends, *after.varying_ends)
     equal = [its for its in compared if its.judged == "equal"]
     count = sum(its.is_covered for its in equal)
@@ -159,6 +162,24 @@ def _conclude(
         sentence += f"; {compiles[0]} of them compile again before, {compiles[1]} after"
     untimed = [text for text in left_out if NO_TIME_LEFT in text]
     return "holds", f"{sentence}; left out: {untimed[-1]}" if untimed else sentence
+
+
+def _find_blind(before: Timeline, after: Timeline, compared: Iterable[ComparedCall]) -> str | None:
+    """Find what is called in place of compiled calls and shows nothing, whatever else is equal."""
+    old, new = (
+        {its.function for one in side.recorded_calls for its in one.functions}
+        for side in (before, after)
+    )
+    for its in compared if old | new else ():
+        call = its.before
+        if call.variation != AS_IT_WAS or call.function.function in old & new:
+            continue
+        shows = read_structure(call.structure).leaves or _is_effect_alone(call)
+        if its.judged == "unknown" and not shows:
+            return its.why
+        if its.judged == "equal" and not any("[" in text for text in call.given):
+            return f"{_format(call)}: it is given no tensor, and what it reads itself is not varied"
+    return None
 
 
 def _collect_varied(timeline: Timeline, names: Mapping[str, str]) -> dict[_MadeCall, _Variations]:
@@ -226,12 +247,12 @@ def _judge_difference(
     if label == _GRADIENTS_ON and before.raised is None and raises_after:
         # As where a cache is written in place: right for a program that never wants gradients.
         return "open", f"{name}, which it did not have: {problem}"
-    if math.isinf(size) and label.startswith(VALUES) and _is_floating_result(before):
+    dtypes = {its.lstrip("b")[:5] for its in read_structure(before.structure).dtypes}
+    if math.isinf(size) and label.startswith(VALUES) and dtypes <= {"float"}:
         # As of 0 / 0: the program may never give it, or the change has lost what prevents it.
         return "open", f"{name}: what is not finite in one state is in the other"
     if as_it_was and (extra := _find_lost_argument(as_it_was.after, as_it_was.before)) is not None:
-        why = f"its argument {extra} is given after only, and does not follow the others"
-        return "open", f"{name}: {problem}; {why}"
+        return "open", f"{name}: {problem}; its argument {extra} {_ADDED}"
     return "different", f"{name}: {problem}"
 
 
@@ -325,12 +346,6 @@ def _find_lost_argument(before: CallVaried, after: CallVaried) -> str | None:
     return next((path for path, what in given if what != "None" and path not in now), None)
 
 
-def _is_floating_result(call: CallVaried) -> bool:
-    """True for a call that returned none but floating values."""
-    dtypes = read_structure(call.structure).dtypes
-    return all(dtype.lstrip("b").startswith("float") for dtype in dtypes)
-
-
 def _is_broadcast(before: CallVaried, after: CallVaried, made: Iterable[CallVaried]) -> bool:
     """True where only the old state takes the size 1, and no other size than that it had: the
     tensor is broadcast, not a smaller one of its kind. `made`: all that it made of this call."""
@@ -374,8 +389,7 @@ def _explain_moved(before: CallVaried, after: CallVaried) -> str:
 
 def _name_arguments(call: CallVaried, given: Mapping[str, str]) -> str:
     """Name the arguments with the size that a call varies; `given`: their structures by path."""
-    varied = _SIZE.match(call.variation)
-    size = None if varied is None else varied[1]
+    size = next(iter(_SIZE.findall(call.variation)), None)
     named = [path for path, its in given.items() if size in re.findall(r"[\[,](\d+)", its)]
     return f" (of {shorten(', '.join(named), 60)})" if named else ""
 
@@ -400,10 +414,14 @@ def find_boundary(before: ExecutedState, after: ExecutedState) -> tuple[Location
     both states: the innermost function at or above them that both have with the same name and
     parameters, as each state has it (`RecordingPlan.boundaries`). None where none is needed."""
     calls = compare_calls(before.timeline, after.timeline)
-    # Those that give the same as they were are given the same; a state may pad what it passes on.
+    # Those that give the same as they were are given the same; a state may pad what it passes on,
+    # in some of their calls, or compute before them what the other does in them.
     compared = compare_varied_calls(before, after, calls)
-    same = (its for its in compared if its.judged == "raised" or its[2:] == ("equal", ""))
-    common = {its.before.function.function for its in same if its.before.variation == AS_IT_WAS}
+    as_they_were = [its for its in compared if its.before.variation == AS_IT_WAS]
+    others = [its for its in as_they_were if its.why and its.judged != "raised"]
+    others += [its for its in compared if _ADDED in its.why]
+    differing = {its.before.function.function for its in others}
+    common = {its.before.function.function for its in as_they_were} - differing
     called = {its.function.function for its in before.timeline.varied_calls}
     is_same = calls.mismatch is None and called <= common
     if is_same or calls.own_precision:  # nothing that is called above them decides

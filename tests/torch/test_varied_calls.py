@@ -570,12 +570,39 @@ def test_what_no_call_changes_is_another_one_in_all_modules_of_a_class():
     def call(reads):
         return call_with(torch.nn.Sequential(Part(reads), Part(reads)), (torch.ones(2, 3),))
 
-    parts = {"Part.dilation + 1", "Part.scaled inverted", "Part.ages reversed"}
+    parts = {"Part.dilation + 1", "Part.scaled inverted", "Part.ages [3] reversed"}
     differing = list_beyond(call(True), call(False))
     assert differing >= parts
     assert not list_beyond(call(True), call(True))
     read = vary(call(True), beyond=True)[0]
     assert read[f"training, {KIND}", f"{wire.BEYOND}Part.reads inverted"].raised is None
+
+
+def test_a_cache_that_is_made_large_enough_at_once_is_not_compared_with_one_that_grows():
+    """Whichever module holds it, and in whatever kind of call it has grown."""
+
+    class Positions(torch.nn.Module):
+        def __init__(self, rows):
+            super().__init__()
+            self.table, self.scale = self.build(rows), torch.ones(2)
+
+        def build(self, rows):
+            return torch.arange(2.0 * rows).reshape(-1, 2)
+
+        def forward(self, x, mask=None):
+            if len(self.table) < len(x):
+                self.table = self.build(len(x))
+            x = x * self.scale + self.table[: len(x)]
+            return x if mask is None else x * mask
+
+    calls = (torch.ones(4, 2),), (torch.ones(3, 2), torch.ones(3, 2))
+    labels = [
+        {label for _, label in vary(call_with(Positions(rows), *calls), beyond=True)[0]}
+        for rows in (1, 9)
+    ]
+    assert f"{wire.BEYOND}Positions.scale [2] reversed" in labels[0] & labels[1]
+    assert f"{wire.BEYOND}Positions.table [4, 2] reversed" in labels[0] - labels[1]
+    assert f"{wire.BEYOND}Positions.table [9, 2] reversed" in labels[1]
 
 
 def test_sizes_past_a_table_and_past_a_small_integer_are_beyond_the_run():
@@ -881,6 +908,34 @@ def test_a_boundary_is_called_in_place_of_the_compiled_calls_inside_it():
     assert at == {"Linear.forward"}, at
     callers = {seen.callers[:1]: seen.parameters[:1] for seen in events.of(wire.CallersSeen)}
     assert callers[(place,)] == (("self", "x", "scale"),)
+
+
+def test_what_the_object_of_a_boundary_holds_is_varied_and_compared():
+    """A count of `self` is no argument of a method that is not compiled itself, and what a call
+    writes may be in a module that `self` holds."""
+
+    class Trainer:
+        def __init__(self):
+            self.steps, self.model = 0, torch.nn.Linear(2, 2)
+            self.compiled = torch.compile(self.model, backend="eager")
+
+        def step(self, x):
+            self.steps += 1
+            loss = (self.compiled(x) * min(self.steps, 20)).sum()
+            with torch.no_grad():
+                self.model.bias += loss
+
+    trainer = Trainer()
+
+    def run():
+        for _ in range(3):
+            trainer.step(torch.ones(4, 2))
+
+    made, _, _ = vary(run, [get_definition(Trainer.step)])
+    by_label = {label: its for (_, label), its in made.items()}
+    far = by_label["values of .steps × 1e6"]
+    assert far.digest != by_label["as it was"].digest
+    assert "bias']=float32[2]" in far.structure
 
 
 def test_a_kind_that_comes_late_is_kept_though_not_every_call_is_looked_at():

@@ -480,6 +480,41 @@ def test_calls_with_other_arguments_are_compared_at_the_boundary_above() -> None
     assert find_boundary(other, more) == (LOSS, LOSS)
 
 
+def test_a_callable_of_which_some_calls_are_given_the_same_is_compared_above_too() -> None:
+    """As a model that is trained as ever, and generates with what is padded now."""
+    above = seen(WHERE, (LOSS, ("model", "x")))
+    trained = varied("as it was", call="evaluation; ", number=2)
+    old = state(calls(1.0), SAME, trained, callers=(above,))
+    new = state(calls(1.0), varied("as it was", 9.0), trained, callers=(above,))
+    assert find_boundary(old, new) == (LOSS, LOSS)
+
+
+def test_an_argument_that_is_new_is_compared_above_where_it_follows_nothing() -> None:
+    """As a count that is given now, and which the function added to itself."""
+    above, count = seen(WHERE, (LOSS, ("self", "x"))), "values of .count + 1"
+    before, after = (
+        varied("as it was", given=("x: float32[4]", *more)) for more in ((), ("count: float",))
+    )
+    old = state(calls(1.0), before, varied(count, 3.0), callers=(above,))
+    new = state(calls(1.0), after, varied(count), callers=(above,))
+    assert find_boundary(old, new) == (LOSS, LOSS)
+    same = state(calls(1.0), after, varied(count, 3.0), callers=(above,))
+    assert find_boundary(old, same) is None
+
+
+def test_a_boundary_that_shows_nothing_is_not_decided_whatever_else_is_equal() -> None:
+    """As an evaluation that only prints, beside a training that is the same."""
+    nothing = varied("as it was", function=LOSS, structure="(None, (), dict())")
+    one = state(calls(1.0), SAME, SIZE, nothing)
+    assert judge(one, one).outcome == "undecided"
+    given = varied("as it was", function=LOSS, given=("buffer: opaque:Replay", "size: int"))
+    drawn = state(calls(1.0), SAME, SIZE, given)
+    assert "it is given no tensor" in judge(drawn, drawn).sentence
+    step = varied("as it was", function=WHERE, number=9, structure="(None, (), dict())")
+    compiled = state(calls(1.0), SAME, SIZE, step)
+    assert judge(compiled, compiled).outcome == "holds"
+
+
 def test_calls_that_correspond_need_no_boundary() -> None:
     above = seen(WHERE, (LOSS, ("x",)))
     assert find_boundary(*[called(WHERE, 1.0, callers=(above,))] * 2) is None

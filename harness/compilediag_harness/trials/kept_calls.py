@@ -120,8 +120,7 @@ class KeptCall:
     def restore(self) -> str | None:
         """Restore the arguments to what was given, at the end of the program; the path of one that
         is gone."""
-        gone: list[str] = []
-        leaves: list[Any] = []
+        gone, leaves = list[str](), list[Any]()
         for path, held, device in zip(self.paths, self.leaves, self.devices, strict=True):
             leaf: Any = held() if get_class(held) is weakref.ref else held
             gone += [path] if leaf is None and held is not None else []
@@ -238,6 +237,9 @@ class CallKeeper:
                 self.left_out[f"{get_definition(code).function}: a generator or coroutine"] = None
                 return
             function = torch_replay.make_function(frame)
+            if code.co_varnames[:1] == ("self",):  # what it holds is varied, as of a compiled one
+                (owner, *args), kwargs = arguments
+                function, arguments = types.MethodType(function, owner), (tuple(args), kwargs)
             with self._below(), self._lock:
                 kept = self._find_callable(get_definition(code), function, function)
                 if kept is not None:
@@ -322,9 +324,8 @@ class CallKeeper:
 
     def _find_device(self, leaf: Any) -> Any:
         """Find the device of a tensor that is to be copied from it, else None."""
-        if not is_tensor(leaf) or leaf.is_cpu or self._is_parameter(leaf):
-            return None
-        return leaf.device
+        is_on_host = not is_tensor(leaf) or leaf.is_cpu or self._is_parameter(leaf)
+        return None if is_on_host else leaf.device
 
     def _is_parameter(self, leaf: Any) -> bool:
         return issubclass(get_class(leaf), self._torch.nn.Parameter)
@@ -346,14 +347,14 @@ class CallKeeper:
             return leaf
 
     def _find_modules(self, kept: KeptCallable, root: Any, leaves: list[Any]) -> tuple[Any, ...]:
-        """Find the modules that a call runs: the one called, else those it is given or names."""
-        module = self._torch.nn.Module
-        owner = get_owner(root)
+        """Find the modules that a call runs: the one called, else those it is given or names, and
+        those that the object holds whose method it is."""
+        module, owner = self._torch.nn.Module, get_owner(root)
         if issubclass(get_class(owner), module):
             return (owner,)
-        modules = {id(leaf): leaf for leaf in leaves if issubclass(get_class(leaf), module)}
-        modules.update((id(its), its) for its in kept.reached)
-        return tuple(modules.values())
+        named = *leaves, *kept.reached, *get_attributes(owner).values()
+        every = map(torch_api.get_original, named)
+        return tuple({id(its): its for its in every if issubclass(get_class(its), module)}.values())
 
 
 def is_tensor(value: Any) -> bool:

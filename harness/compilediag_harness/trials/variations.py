@@ -193,9 +193,8 @@ def _vary_seen(kept: KeptCallable, call: KeptCall, index: int) -> Iterator[Varia
     path, value = call.paths[index], call.leaves[index]
     seen, others = list(kept.iterate_values(path)), list[Any]()
     if get_class(value) in PLAIN and value is not None:
-        same = get_class(value), value
-        others = [its for its in seen if its is not None and (get_class(its), its) != same]
-        others = others[:MAX_OTHERS]
+        known = (get_class(value), value), (type(None), None)
+        others = [its for its in seen if (get_class(its), its) not in known][:MAX_OTHERS]
     if value is not None and None in seen:
         others.append(None)
     for other in others:
@@ -231,12 +230,17 @@ def _vary_values(
 
 def _vary_counter(call: KeptCall, name: str) -> Iterator[Variation]:
     """Vary a number or tensor that the program changes between calls: a later step, another
-    schedule. A tensor of another shape is not the same in the other state: a cache that grew."""
+    schedule."""
     held = call.held[name]
-    of_shape = f" {[*held.shape]}" if is_tensor(held) and held.numel() != 1 else ""
     for change, make in _list_changes(held, counts=True):
-        label = f"values of .{name}{of_shape} {change}"
+        label = f"values of .{_name_held(name, held)} {change}"
         yield Variation(label, held=((call.owner,), name, make))
+
+
+def _name_held(name: str, held: Any) -> str:
+    """Name what an object holds: a tensor of another shape is not the same in the other state, but
+    a cache that grew, or is made large enough at once."""
+    return f"{name} {[*held.shape]}" if is_tensor(held) and held.numel() != 1 else name
 
 
 def _list_changes(leaf: Any, *, counts: bool = False) -> Iterator[tuple[str, _Change]]:
@@ -352,10 +356,10 @@ def _go_beyond(kept: KeptCallable, call: KeptCall, groups: list[_Group]) -> Iter
     if first is not None:
         path, ndim = call.paths[first], call.leaves[first].ndim
         if ndim > 1:
-            yield Variation(f"{path} without its first dimension", changed=(first, _drop_first))
+            label = f"{path} without its first dimension"
+            yield Variation(label, changed=(first, lambda its: its[0].clone()))
         for feature in dict.fromkeys((1, ndim - 1)) if ndim > 2 else ():
-            others = [its.dims for its in groups if (first, feature) not in its.dims]
-            dims = itertools.chain.from_iterable(others)
+            dims = [at for its in groups if (first, feature) not in its.dims for at in its.dims]
             yield _resize(f"every size 1 but dimension {feature} of {path}", (dims, 1))
     if any(its.is_floating_point() for _, its in _list_tensors(call)):
         yield Variation("bfloat16", dtype="bfloat16")
@@ -369,10 +373,6 @@ def _go_beyond(kept: KeptCallable, call: KeptCall, groups: list[_Group]) -> Iter
         yield from _vary_alone(call, group)
     for group in varied:
         yield from _vary_sizes(call, group, [its for its in LARGE if its > group.size])
-
-
-def _drop_first(tensor: Any) -> Any:
-    return tensor[0].clone()
 
 
 def _split_group(call: KeptCall, group: _Group) -> list[_Group]:
@@ -438,7 +438,8 @@ def _vary_constants(call: KeptCall) -> Iterator[Variation]:
                 constants.setdefault((kind.__name__, name), ([], its))[0].append(part)
     for (kind, name), (owners, value) in itertools.islice(constants.items(), MAX_CONSTANTS):
         for how, change in itertools.islice(_list_constant_changes(value), 1):
-            yield Variation(f"{kind}.{name} {how}", held=(tuple(owners), name, change))
+            label = f"{kind}.{_name_held(name, value)} {how}"
+            yield Variation(label, held=(tuple(owners), name, change))
 
 
 def _list_constant_changes(value: Any) -> Iterator[tuple[str, _Change]]:
