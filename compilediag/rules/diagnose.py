@@ -242,7 +242,7 @@ def _leave_to_breaks(findings: Iterable[Finding], analysis: Analysis) -> Iterato
             alone = replace(finding, fix=replace(finding.fix, candidates=()))
             yield replace_advice(alone, recompiles.AFTER_BREAK.fill(place=place))
         else:
-            said = f"without the graph break at {place} torch compiles no such frame"
+            said = f"only the graph break at {place} makes this frame one of its own"
             caveat = "; ".join(filter(None, (finding.fix.caveat, said)))
             yield replace(finding, fix=replace(finding.fix, caveat=caveat))
 

@@ -219,7 +219,7 @@ _TITLES: Mapping[str | None, str] = {
     "grad": "gradient present or missing",
     "subclass": "tensor subclass",
     "identity": "another tensor at a static address",
-    "view": "tensor that is a view or none",
+    "view": "tensor that is a view in some calls",
 }
 _ASPECTS = {"stride": "layout", "parameter": "kind of parameter", "grad": "state of its gradient"}
 

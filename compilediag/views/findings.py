@@ -230,6 +230,8 @@ def name_writer(writer: Writer, options: RenderOptions) -> str:
 def format_when(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> str:
     """Format the steps, or the tests of a suite, with how often where several are in one step."""
     sentence = format_steps(finding.steps)
+    if receipt.steps is not None and finding.steps == (receipt.steps.count,):
+        sentence = "after the last step"
     tests = dict.fromkeys(e.test for e in lookups.list_compiles(finding, receipt) if e.test)
     if tests:
         more = f" and {pluralize(len(tests) - 1, 'other test')}" if len(tests) > 1 else ""

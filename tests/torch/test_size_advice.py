@@ -194,7 +194,7 @@ def test_a_number_made_of_two_sizes() -> None:
         for sizes in ((4, 3), (5, 6), (6, 7), (7, 9)):
             step(torch.ones(*sizes, 2))
     (found,) = (found for found in seen.findings if found.rule == "CD118")
-    assert found.title == "size that the graph needs, or excludes"
+    assert found.title == "graph for one size, or for all but one"
     each, needs = found.fix.summary.split(", because test_size_advice.py:")
     assert each == "torch makes a graph for each size of `x.size()[1]*x.size()[0]`"
     assert "loops over it" in needs

@@ -503,7 +503,7 @@ def test_what_is_behind_a_break_waits_for_it(
     fix = found.fix
     assert set(diagnosis.needs.values()) == {"undecided" if behind else "wanted"}
     assert fix.recipe == "dynamic_source"
-    assert ("without the graph break at model.py:14" in (fix.caveat or "")) == behind
+    assert ("only the graph break at model.py:14" in (fix.caveat or "")) == behind
 
 
 def test_a_mode_that_changed_once_is_one_finding() -> None:

@@ -757,3 +757,11 @@ def test_explain_names_what_changed_with_it() -> None:
     text = render_finding(1, replace(made.findings[0], parts=parts), made, PLAIN)
     assert "with it     ups[*].hooks (2 values), post.hooks\n" in text
     assert "with it" not in render_finding(1, made.findings[0], made, PLAIN)
+
+
+def test_what_came_after_the_last_step_is_in_none() -> None:
+    made = stored("killed")
+    count = made.steps.count
+    for step, said in ((count - 1, f"step {count - 1} "), (count, "after the last step ")):
+        found = replace(made.findings[0], steps=(step,), count=1)
+        assert said in render(replace(made, findings=(found,)))

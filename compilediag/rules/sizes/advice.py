@@ -35,7 +35,7 @@ _MAX_SIZES = 16
 
 
 PAD = "pad to a fixed size (drop_last=True for a last batch)"
-_MARKED = "dynamic graphs may run slower; CUDA graphs need the padding"
+_MARKED = "dynamic graphs may run slower; CUDA graphs need padding instead"
 PLANNED = Advice("nothing: each size is compiled once, before it is used")
 MARKED_LATE = Advice("mark {name} before the first call")
 CARRIED_SIZE = Advice(
@@ -82,9 +82,9 @@ _CONDITIONS = {
     "zero_one": "size 0 or 1 reached a dynamic graph",
     "divisibility": "dynamic size is no longer a multiple",
     "duck_equal": "sizes that were equal by accident differ",
-    "constant": "size that the graph needs, or excludes",
+    "constant": "graph for one size, or for all but one",
     "unequal": "sizes that were unequal are equal",
-    "equal": "sizes that the graph needs equal differ",
+    "equal": "sizes that are equal in the graph differ",
 }
 
 
@@ -138,7 +138,7 @@ def _describe_condition(known: Facts) -> TitleAndAdvice:
     guard = group.first.guard
     if "size()" not in guard:
         layout = "stride()" in guard
-        title = "layout that the graph needs, or excludes"
+        title = "graph for one layout, or for all but one"
         return title if layout else "number left the range of its graph", EACH_SIDE
     title = _CONDITIONS.get(group.kind or "", "dynamic size left its range")
     return title, _add_frame_caveat(group, SMALL if group.kind == "zero_one" else EACH_SIDE)
