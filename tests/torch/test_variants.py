@@ -67,6 +67,11 @@ def flag_of_one_call() -> None:
         run(torch.ones(3), reverse=number == 4)
 
 
+def two_calls() -> None:
+    run = compiled(lambda x, reverse: x.flip(0) if reverse else x.sum())
+    run(torch.ones(3), False), run(torch.ones(3), True)
+
+
 def none_in_the_last_call() -> None:
     run = compiled(lambda x, y=None: x.sum() if y is None else x * y)
     for number in range(8):
@@ -177,6 +182,7 @@ TRUTHS: list[tuple[Callable[[], None], Counted]] = [
     (train_and_eval, (1, 0, 0)),
     (eval_at_the_end, (1, 0, 0)),
     (flag_of_one_call, (1, 0, 0)),
+    (two_calls, (0, 0, 1)),
     (none_in_the_last_call, (1, 0, 0)),
     (string_in_the_last_call, (0, 0, 1)),
     (layers_frozen_one_by_one, (0, 0, 4)),

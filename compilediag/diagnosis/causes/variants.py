@@ -51,7 +51,8 @@ class JudgedRecompiles(NamedTuple):
     needs: Mapping[CompileId, Need]
     """"undecided" but where the run shows what it is."""
     kept: frozenset[CompileId]
-    """Those whose graph no reset threw away; none where what serves the calls is not recorded."""
+    """Those whose graph no reset threw away. Of a process that compiles in each of its calls, as
+    a test of two calls, nothing is known."""
 
 
 def judge_recompiles(timeline: Timeline, causes: RunCauses) -> JudgedRecompiles:
@@ -104,9 +105,10 @@ def judge_recompiles(timeline: Timeline, causes: RunCauses) -> JudgedRecompiles:
         newer = len(family.times) - bisect_right(family.times, event.t)
         return "avoidable" if gone and (newer > 1 or not clock.is_late(event)) else "undecided"
 
-    events = timeline.counted_recompiles if timeline.served else ()
-    kept = frozenset(event.id for event in events if event.produced and not was_reset(event))
-    return JudgedRecompiles({event.id: judge(event) for event in timeline.counted_recompiles}, kept)
+    events = timeline.counted_recompiles
+    made = (event for event in events if event.produced and clock.has_quiet_calls(event.process))
+    kept = frozenset(event.id for event in made if not was_reset(event))
+    return JudgedRecompiles({event.id: judge(event) for event in events}, kept)
 
 
 def _identify_values(event: Recompile) -> Hashable:
@@ -148,10 +150,17 @@ class _Clock:
             self._totals[calls.process] += calls.calls
         for moments in self._calls.values():
             moments.sort()
+        self._compiling: dict[int, set[int]] = defaultdict(set)
+        for event in timeline.compiles:
+            self._compiling[event.process].add(bisect_right(self._calls[event.process], event.t))
 
     def is_whole(self, process: int) -> bool:
         """True if every call was seen: no step went unsampled."""
         return process not in self._unsampled
+
+    def has_quiet_calls(self, process: int) -> bool:
+        """True if some calls compiled nothing."""
+        return len(self._compiling[process]) < self._totals[process]
 
     def is_late(self, event: Recompile) -> bool | None:
         """True if the recompile is in the second half of the run; None where that is not known."""
