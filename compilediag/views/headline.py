@@ -312,7 +312,7 @@ def _describe_first(
 
 def _refer_to(ids: Iterable[str | None]) -> str:
     """Refer to findings by their numbers on the screen: " (findings 1 and 4)"."""
-    numbers = sorted({int(name.removeprefix("F")) for name in ids if name})
+    numbers = sorted({int(name[1:]) for name in ids if name and name[1:].isdecimal()})
     more = [f"{len(numbers) - MAX_NUMBERS} more"] if len(numbers) > MAX_NUMBERS else []
     named = join_words([*map(str, numbers[:MAX_NUMBERS]), *more])
     return f" ({'finding' if len(numbers) == 1 else 'findings'} {named})" if numbers else ""

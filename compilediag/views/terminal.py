@@ -149,7 +149,7 @@ def render_card(card: Card, options: RenderOptions, *, whole: bool = False) -> l
         clauses = _drop_clauses(card.fix)
         tries = [options.wrap(text + more, label, style="cyan") for text in clauses]
         advice = next((lines for lines in tries if len(lines) <= most), tries[-1])
-        while len(advice) > most + 1:
+        while len(advice) > most + 1 and clauses[-1]:
             clauses[-1] = clauses[-1][:-4].rstrip()
             advice = options.wrap(clauses[-1] + options.ellipsis + more, label, style="cyan")
     settings = card.settings[:1] if whole else ()

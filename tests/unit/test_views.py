@@ -765,3 +765,11 @@ def test_what_came_after_the_last_step_is_in_none() -> None:
     for step, said in ((count - 1, f"step {count - 1} "), (count, "after the last step ")):
         found = replace(made.findings[0], steps=(step,), count=1)
         assert said in render(replace(made, findings=(found,)))
+
+
+def test_a_loss_whose_finding_has_no_number_is_said_without_one() -> None:
+    """A receipt that somebody else wrote may hold any text there."""
+    made = stored("breaks")
+    sites = tuple(replace(site, finding="F\u00b2; rm") for site in made.compile.breaks)
+    shown = render(replace(made, compile=replace(made.compile, breaks=sites)))
+    assert "graph breaks in calls of what is compiled\n" in shown
