@@ -247,8 +247,7 @@ def _judge_difference(
     if label == _GRADIENTS_ON and before.raised is None and raises_after:
         # As where a cache is written in place: right for a program that never wants gradients.
         return "open", f"{name}, which it did not have: {problem}"
-    dtypes = {its.lstrip("b")[:5] for its in read_structure(before.structure).dtypes}
-    if math.isinf(size) and label.startswith(VALUES) and dtypes <= {"float"}:
+    if math.isinf(size) and label.startswith(VALUES) and _is_floating_result(before):
         # As of 0 / 0: the program may never give it, or the change has lost what prevents it.
         return "open", f"{name}: what is not finite in one state is in the other"
     if as_it_was and (extra := _find_lost_argument(as_it_was.after, as_it_was.before)) is not None:
@@ -344,6 +343,12 @@ def _find_lost_argument(before: CallVaried, after: CallVaried) -> str | None:
     """Find an argument that only the first of two states gives: it is not varied in both."""
     given, now = _read_given(before).items(), _read_given(after)
     return next((path for path, what in given if what != "None" and path not in now), None)
+
+
+def _is_floating_result(call: CallVaried) -> bool:
+    """True for a call that returned none but floating values."""
+    dtypes = read_structure(call.structure).dtypes
+    return all(dtype.lstrip("b").startswith("float") for dtype in dtypes)
 
 
 def _is_broadcast(before: CallVaried, after: CallVaried, made: Iterable[CallVaried]) -> bool:

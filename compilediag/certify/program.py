@@ -15,15 +15,32 @@ from compilediag.receipt.schema.compiles import ProofFigure
 from compilediag.rules.make_finding import format_count
 from compilediag.timeline.ownership import classify_ownership
 from compilediag.timeline.timeline import Timeline
+from compilediag_harness import wire
 from compilediag_harness.wire import CallVaried
 
-_SOFTWARE = "os", "python", "torch", "torch_git", "triton", "cuda", "driver"
-_HARDWARE = "cpu_model", "gpus", "num_threads"
+_SAME = (
+    "os",
+    "python",
+    "torch",
+    "torch_git",
+    "triton",
+    "cuda",
+    "driver",
+    "cpu_model",
+    "gpus",
+    "num_threads",
+)
 """Fields of `Environment` that must be equal, where both are known."""
 
 _PRECISION = (
-    *("matmul_precision", "allow_tf32_matmul", "allow_tf32_cudnn", "cudnn_deterministic"),
-    *("deterministic", "default_dtype", "autocast_cpu", "autocast_cuda"),
+    "matmul_precision",
+    "allow_tf32_matmul",
+    "allow_tf32_cudnn",
+    "cudnn_deterministic",
+    "deterministic",
+    "default_dtype",
+    "autocast_cpu",
+    "autocast_cuda",
 )
 """Fields of `NumericsFlags` by which results are coarser or finer."""
 
@@ -32,10 +49,19 @@ _TEST_FILE = re.compile(r"(?:/conftest|/test_[^/]*|_test)\.py$")
 _FRAME = re.compile(r'^\s*File "([^"\n]+)", line (\d+)', re.MULTILINE)
 """A line of a traceback."""
 
-_RECORDED = {
-    *("CallsRecorded", "LinesPrinted", "ValuesSaved", "StateRead", "RandomStateRead"),
-    *("SourcesLoaded", "LinesRun", "CallVaried"),
-}
+_RECORDED = frozenset(
+    kind.__name__
+    for kind in (
+        wire.CallsRecorded,
+        wire.LinesPrinted,
+        wire.ValuesSaved,
+        wire.StateRead,
+        wire.RandomStateRead,
+        wire.SourcesLoaded,
+        wire.LinesRun,
+        wire.CallVaried,
+    )
+)
 """Kinds of records of which none may be left out."""
 
 
@@ -190,7 +216,7 @@ def _find_unlike_source(before: ExecutedState, after: ExecutedState, change: Cha
 def find_other_environment(before: ExecutedState, after: ExecutedState) -> str | None:
     """Find a part of the environment, an argument or a seed that two executions do not share."""
     receipts = before.receipt, after.receipt
-    for name in (*_SOFTWARE, *_HARDWARE):
+    for name in _SAME:
         ours, theirs = (getattr(receipt.environment, name) for receipt in receipts)
         if ours is not None and theirs is not None and ours != theirs:
             return f"executed with another environment: {name} {ours} → {theirs}"
