@@ -159,11 +159,7 @@ def diagnose(timeline: Timeline, rules: Sequence[Rule] = ALL_RULES) -> Diagnosis
     ]
     known = list(_add_callers(known, analysis))
     roots = _find_roots(known, analysis)
-    # What follows from another finding is a note of that, unless it can be mended by itself, or is
-    # a lasting loss.
-    for n in roots:
-        if known[n].fix.recipe is None and known[n].rule not in LIMIT:
-            known[n] = replace(known[n], severity="info")
+    known = [*_note_followers(known, roots)]
     costs = [finding.cost_s or 0.0 for finding in known]
     for n, root in roots.items():
         costs[root] += costs[n]
@@ -255,6 +251,14 @@ def _note_wanted(findings: Iterable[Finding], analysis: Analysis) -> Iterator[Fi
     for finding in findings:
         is_note = finding.fix.recipe is None and wanted.intersection(finding.about[:1])
         yield replace(finding, severity="info") if is_note else finding
+
+
+def _note_followers(findings: Iterable[Finding], roots: Mapping[int, int]) -> Iterator[Finding]:
+    """Make notes of the findings that follow from another one, but for what can be mended by itself
+    and what is lost for good."""
+    for n, finding in enumerate(findings):
+        stays = n not in roots or finding.fix.recipe is not None or finding.rule in LIMIT
+        yield finding if stays else replace(finding, severity="info")
 
 
 def _map_causes(findings: Iterable[Finding]) -> dict[str, set[int]]:

@@ -158,8 +158,6 @@ def _find_failure(timeline: Timeline) -> Iterator[BlindReason]:
         python = process.started.executable if process.started is not None else ""
         fix = f"install {missing['name']!r} for {python or 'the Python of the target'}, run the "
         fix += "target with the Python that has it, or fix the import"
-        if "is not a package" in line:
-            fix = "a file of that name was imported in place of the package: rename the file"
     yield BlindReason("failed", f"the program failed before {when}: {shorten(line, 200)}", fix)
 
 

@@ -11,7 +11,6 @@ from compilediag.rules.evidence import find_nothing_compiled
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import EvidenceLost, FrameSkipped, Location
 
-SHADOWED = "ModuleNotFoundError: No module named 'einops.layers'; 'einops' is not a package"
 NO_MODULE = "ModuleNotFoundError: No module named 'einops'\n\nTraceback (most recent call last):"
 PACKAGES = "/venv/lib/python3.11/site-packages/torch"
 
@@ -49,7 +48,6 @@ def test_nothing_was_compiled() -> None:
     ("failure", "title", "fix"),
     [
         (NO_MODULE, "No module named 'einops'", "install 'einops' for python"),
-        (SHADOWED, "'einops' is not a package", "a file of that name was imported"),
         ("ImportError: libcudart.so.12: cannot open", "libcudart", "mend the exception"),
         ("ValueError: no data", "ValueError: no data", "mend the exception"),
         ('Traceback (most recent call last):\n  File "t"\nOSError: gone', "OSError: gone", "mend"),
