@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -11,7 +11,16 @@ from msgspec.structs import replace
 
 from compilediag import extension_points
 from compilediag.diagnosis.causes.run_causes import COMBINATION, RunCauses
-from compilediag.diagnosis.codes import BLIND, LIMIT, OUTLOOK, RECOMPILES, SEVERITIES, SIZES, WRONG
+from compilediag.diagnosis.codes import (
+    BLIND,
+    LIMIT,
+    OUTLOOK,
+    RECOMPILES,
+    REGISTER,
+    SEVERITIES,
+    SIZES,
+    WRONG,
+)
 from compilediag.diagnosis.findings import CauseId, Finding, HasCaller, Rule, add_caller, make_place
 from compilediag.diagnosis.reconcile import Agreement
 from compilediag.receipt.schema.compiles import Need, Place
@@ -41,9 +50,9 @@ from compilediag.rules.rule import (
 )
 from compilediag.rules.sizes import advice as sizes
 from compilediag.rules.sizes import lines as size_lines
-from compilediag.timeline.compiles import CompileId
+from compilediag.timeline.compiles import CompileId, FrameId
 from compilediag.timeline.frames import BreakLine
-from compilediag.timeline.timeline import Timeline
+from compilediag.timeline.timeline import Recompile, Timeline
 from compilediag_harness.wire import UserCall
 
 Verdict = Literal["clean", "findings", "blind"]
@@ -198,14 +207,21 @@ def diagnose(timeline: Timeline, rules: Sequence[Rule] = ALL_RULES) -> Diagnosis
 def _find_roots(findings: Sequence[Finding], analysis: Analysis) -> dict[int, int]:
     """Find the findings that follow from a graph break, and that of the break, by their indices:
     all they are about is what frames are called with that only the break made, or the limit that
-    such a frame hits for no other cause. A break follows from none: its line breaks by itself."""
+    such a frame hits for no other cause; or what is passed on, where the frame that broke has a
+    finding of it too. A break follows from none: its line breaks by itself."""
     causes = analysis.causes
-    breaks = {f.about[0]: n for n, f in enumerate(findings) if f.about and f.severity != "info"}
+    known = {f.about[0]: n for n, f in enumerate(findings) if f.about and f.severity != "info"}
+    recompiled = _RecompilesByCause(analysis)
+    passed: dict[Hashable, set[FrameId]] = defaultdict(set)
+    for finding in findings:
+        if REGISTER[finding.rule].owner == "argument":
+            frames = {event.id.frame for event in recompiled.list_of(finding)}
+            passed[_identify_passed(finding)] |= frames
     by_cause: dict[CauseId, set[int | None]] = defaultdict(set)
     by_frame: dict[Place | None, set[int | None]] = defaultdict(set)
     for event in analysis.timeline.recompiles:
         own, line = causes.get_causes(event), causes.behind.breaks.get(event.id)
-        broken = None if line is None else breaks.get(line)
+        broken = None if line is None else known.get(line)
         made = {c.id: broken if causes.behind.is_made_inside(c, event) else None for c in own}
         for key, root in made.items():
             by_cause[key].add(root)
@@ -216,19 +232,40 @@ def _find_roots(findings: Sequence[Finding], analysis: Analysis) -> dict[int, in
         if not about and finding.rule in LIMIT:
             about = [by_frame[finding.location]]
         of_all = set[int | None]().union(*about)
+        again, above = recompiled.list_of(finding), passed.get(_identify_passed(finding), set())
+        is_left = finding.fix.recipe is None and analysis.find_break(again) is not None
+        if is_left and all(causes.behind.list_frames_above(event.id) & above for event in again):
+            of_all = {known.get(causes.behind.breaks[event.id]) for event in again}
         if None not in of_all and of_all:
             roots[n] = min(root for root in of_all if root is not None)
     return roots
 
 
+def _identify_passed(finding: Finding) -> Hashable:
+    """Make equal for findings of what may be one argument, passed on: sizes of tensors go on as
+    those of others that are computed from them, anything else by its name."""
+    return SIZES if finding.rule in SIZES else (finding.rule, finding.variable)
+
+
+class _RecompilesByCause:
+    """The recompiles of each cause of a run, with those of what follows from it."""
+
+    def __init__(self, analysis: Analysis) -> None:
+        groups = (group for of_code in analysis.causes.groups.values() for group in of_code)
+        self._recompiles = {group.id: group.all_recompiles for group in groups}
+
+    def list_of(self, finding: Finding) -> list[Recompile]:
+        """List those of the causes that a finding is about."""
+        about = (part for part in finding.about if isinstance(part, CauseId))
+        return [event for part in about for event in self._recompiles.get(part, ())]
+
+
 def _leave_to_breaks(findings: Iterable[Finding], analysis: Analysis) -> Iterator[Finding]:
     """Say of findings about frames that only a break made that torch compiles no such frame without
     it: what it needs then is another question."""
-    groups = (group for of_code in analysis.causes.groups.values() for group in of_code)
-    recompiled = {group.id: group.all_recompiles for group in groups}
+    recompiled = _RecompilesByCause(analysis)
     for finding in findings:
-        about = (recompiled.get(part, ()) for part in finding.about if isinstance(part, CauseId))
-        broken = analysis.find_break([again for own in about for again in own])
+        broken = analysis.find_break(recompiled.list_of(finding))
         is_break = finding.rule.startswith(breaks.BREAKS)
         if broken is None or is_break or not (finding.fix.recipe or finding.fix.candidates):
             yield finding

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from compilediag.diagnosis.causes.cause_group import Group
 from compilediag.diagnosis.causes.run_causes import RunCauses, find_run_causes
-from compilediag.diagnosis.causes.variants import JudgedRecompiles, is_two_valued, judge_recompiles
+from compilediag.diagnosis.causes.variants import JudgedRecompiles, judge_recompiles
 from compilediag.diagnosis.codes import SEVERITIES
 from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.reconcile import Agreement, reconcile
@@ -51,10 +51,11 @@ class Analysis:
     def is_wanted(self, group: Group) -> bool:
         """True where each of a group's recompiles makes a wanted variant, or would if it had no
         other cause."""
-        needs, kept = self.judged
+        needs, apart = self.judged
         return all(
-            needs.get(event.id) == "wanted" or (event.id in kept and is_two_valued(cause))
-            for cause, event in group.members
+            needs.get(event.id) == "wanted" or part.id in apart.get(event.id, ())
+            for part in group.parts
+            for event in part.recompiles
         )
 
     def find_break(self, recompiles: Sequence[Recompile]) -> Location | None:

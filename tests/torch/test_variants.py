@@ -178,6 +178,26 @@ def reset_between() -> None:
             run(torch.ones(3 + number % 2))
 
 
+def a_prompt_then_tokens() -> None:
+    """Late in the run, and for one graph each: torch makes one for 1 and one for all others."""
+    run = compiled(lambda x: x.sum())
+    for size in (5, 7, 6, 9, 8, 1, 1, 1):
+        run(torch.ones(size))
+
+
+def a_last_batch_of_one() -> None:
+    """Nothing shows that it comes again."""
+    run = compiled(lambda x: x.sum())
+    for size in (5, 5, 5, 5, 5, 1):
+        run(torch.ones(size))
+
+
+def until_the_block_is_full() -> None:
+    run = compiled(lambda x: x.sum() if x.shape[0] == 16 else x * 2)
+    for size in (8, 9, 10, 12, 14, 15, 16, 16, 16):
+        run(torch.ones(size))
+
+
 TRUTHS: list[tuple[Callable[[], None], Counted]] = [
     (train_and_eval, (1, 0, 0)),
     (eval_at_the_end, (1, 0, 0)),
@@ -197,6 +217,9 @@ TRUTHS: list[tuple[Callable[[], None], Counted]] = [
     # 2.7 guards what the attribute holds in a way that leaves it open.
     (attribute_that_is_filled, (0, 0, 1) if torch.__version__.startswith("2.7.") else (0, 1, 0)),
     (one_odd_batch, (0, 1, 0)),
+    (a_prompt_then_tokens, (2, 0, 0)),
+    (a_last_batch_of_one, (0, 0, 1)),
+    (until_the_block_is_full, (2, 0, 0)),
     (reset_between, (0, 2, 0)),
 ]
 

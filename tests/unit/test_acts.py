@@ -377,17 +377,20 @@ CALLEE = Location(MODEL, 30, "encode")
 
 
 def behind_a_break(
-    again: Recompile, given: tuple[tuple[str, str], ...] = (), **more: Any
+    again: Recompile,
+    given: tuple[tuple[str, str], ...] = (),
+    above: tuple[Recompile, ...] = (),
+    **more: Any,
 ) -> list[Finding]:
     """Frame 0, which is called with what is `given`, breaks in step 1, and calls `encode`, which is
-    compiled, and then compiled again."""
+    compiled, and then compiled again. `above`: recompiles of frame 0."""
     outer = replace(compiled(recompile(1, frame_id=0), 0.5), kind="first", compile_id="0/0")
     outer = replace(outer, entered_at=replace(ENTERED, arguments=given))
     inner = replace(
         outer, compile_id="1/0", frame=again.frame, t=0.9, recompile=None, entered_at=CALLED
     )
-    run = broken(outer, inner, compiled(again), **more)
-    timeline = Timeline(recompiles=(again,), user_roots=("/home/u",), **run)
+    run = broken(outer, inner, *map(compiled, (*above, again)), **more)
+    timeline = Timeline(recompiles=(*above, again), user_roots=("/home/u",), **run)
     return [item for item in diagnose(timeline).findings if item.rule[:3] in ("CD1", "CD2")]
 
 
@@ -452,6 +455,28 @@ def test_what_follows_from_a_break(
     assert (root.rule, root.id, other.follows) == ("CD202", "F1", "F1")
     found = behind_a_break(again, given, text=FORCED)
     assert {item.follows for item in found} == {None}, "nobody is to remove that break"
+
+
+def test_what_is_passed_on_follows_where_the_broken_frame_has_it_too() -> None:
+    """Its own finding says what varies; the others are gone with the break."""
+    above = (recompile(2, size("x", "[8, 3]", "[6, 5]")),)
+    passed = recompile(3, size("h"), frame=CALLEE, frame_id=1, entered_at=CALLED)
+    found = behind_a_break(passed, (("x", "batch"),), above)
+    (root,) = (i.id for i in found if i.rule == "CD202")
+    follows = {i.variable: i.follows for i in found if i.rule == "CD105"}
+    assert follows == {"x": None, "h": root}
+    number = recompile(3, value("mode"), frame=CALLEE, frame_id=1, entered_at=CALLED)
+    found = behind_a_break(number, (("x", "batch"),), (recompile(2, value("mode")),))
+    assert {i.follows for i in found} == {None}, "state of the program"
+
+
+def test_items_of_one_argument() -> None:
+    """The layers take one item each of a cache that grows: each recompiles for its own."""
+    first = recompile(1, size("cache'][0]['k"), size("cache'][1]['k"))
+    second = recompile(2, size("cache'][1]['k"), frame=CALLEE, frame_id=1)
+    (found,) = findings(first, second)
+    assert (found.rule, found.count) == ("CD105", 2)
+    assert len(findings(first, recompile(2, size("other'][1]['k"), frame=CALLEE, frame_id=1))) == 2
 
 
 def test_a_value_that_varies_without_the_break_too_does_not_follow() -> None:

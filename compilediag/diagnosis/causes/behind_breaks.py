@@ -41,6 +41,14 @@ class BehindBreaks:
         within = (one.file, one.function) == (other.file, other.function)
         return within and (one.line, one.text) != (other.line, other.text)
 
+    def list_frames_above(self, compiled: CompileId) -> set[FrameId]:
+        """List the frames of the broken functions above one: of what broke there, and so on."""
+        above: set[FrameId] = set()
+        while (broken := self.broken.get(compiled)) is not None:
+            above.add(broken.frame)
+            compiled = broken
+        return above
+
     def is_made_inside(self, cause: Cause, recompile: Recompile) -> bool:
         """True if what changed is what a frame is called with only because of a break, made inside
         of the broken function. False for the program's state, and for what may be passed on, by its

@@ -19,7 +19,8 @@ _MAX_NAMED = 4
 _MAX_VALUES = 8
 """Distinct changes stored in the evidence."""
 _SIZES = re.compile(r"\[([\d*, ]+)\]")
-_ALWAYS_CONSTANT = ("0", "1")
+ALWAYS_CONSTANT = frozenset(("0", "1"))
+"""Sizes of which torch makes graphs of their own."""
 PARAMETER = "._parameters["
 """In the source of what another instance has of another size: its entries are not this one's."""
 
@@ -50,7 +51,7 @@ def find_changed_sizes(pairs: Iterable[tuple[str | None, str | None]]) -> tuple[
     """Find the dimensions that changed between sizes before and after, ascending, and whether 0 or
     1 is among their sizes, which torch takes for constants."""
     changed = [change for pair in pairs for change in find_changed_dims(*pair)]
-    small = any({change.before, change.after} & {*_ALWAYS_CONSTANT} for change in changed)
+    small = any({change.before, change.after} & ALWAYS_CONSTANT for change in changed)
     return sorted({change.dimension for change in changed}), small
 
 
@@ -205,6 +206,6 @@ class Group:
             compiled |= {
                 (diff.dimension, diff.after)
                 for diff in changed
-                if diff.after not in _ALWAYS_CONSTANT
+                if diff.after not in ALWAYS_CONSTANT
             }
         return sorted(constants)

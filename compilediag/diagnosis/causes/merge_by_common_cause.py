@@ -37,7 +37,9 @@ def merge_by_common_cause(
 ) -> list[Group]:
     """Put the groups of a run that have a common cause under the first of them, in their order."""
     order = {group.id: position for position, group in enumerate(groups)}
-    merged = _merge_alike(_merge_value(_merge_instances(groups)), _make_independence_test(timeline))
+    unrelated = _make_independence_test(timeline)
+    merged = _merge_alike(_merge_value(_merge_instances(groups)), unrelated)
+    merged = _merge_items(merged, unrelated)
     # Sizes of an argument object take its own record of their length, a number.
     merged = _attach_followers(merged, lambda group: group.changed == "scalar", _is_length)
     merged = _merge_callees(sorted(merged, key=lambda group: order[group.id]), behind)
@@ -175,6 +177,30 @@ def _merge_alike(groups: Iterable[Group], unrelated: Callable[[Group, Group], bo
         else:
             same.append(group)
     return [replace(head, together=tuple(tail)) for sets in by_key.values() for head, *tail in sets]
+
+
+def _merge_items(groups: Iterable[Group], unrelated: Callable[[Group, Group], bool]) -> list[Group]:
+    """Merge groups of items of one argument whose sizes changed alike in one recompile: the layers
+    of a model take one item each of a cache, and so recompile for some of them alone."""
+    merged: list[Group] = []
+    at: dict[Hashable, int] = {}
+    for group in groups:
+        holder = _find_container(group.variable)
+        is_item = group.changed == "size" and not group.planned and holder is not None
+        changes = [
+            (holder, recompile.id, _identify_change(cause))
+            for cause, recompile in zip(group.causes, group.recompiles, strict=True)
+            if is_item
+        ]
+        first = next((at[change] for change in changes if change in at), len(merged))
+        if first == len(merged) or unrelated(merged[first], group):
+            first = len(merged)
+            merged.append(group)
+        else:
+            merged[first] = merged[first].add_follower(group)
+        for change in changes:
+            at.setdefault(change, first)
+    return merged
 
 
 def _merge_indices(groups: Iterable[Group]) -> list[Group]:

@@ -3,7 +3,8 @@
 A wanted variant was compiled once, its guards held in a later call, and the program is through with
 compiling for what changed. A value that the program's objects hold must come back, too: one that
 moves on for good, as a table that grows, is no variant of anything. Of a mode, a bool argument and
-one that may be None there is no third value: the program is through at once, in its last call too.
+one that may be None there is no third value: the program is through at once, in its last call too;
+and so it is with both sides of a size that torch or the code sets apart, once both were used again.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple
 
-from compilediag.diagnosis.causes.cause_group import PARAMETER
+from compilediag.diagnosis.causes.cause_group import ALWAYS_CONSTANT, PARAMETER, find_changed_dims
 from compilediag.diagnosis.causes.run_causes import BlamedCause, RunCauses
 from compilediag.diagnosis.codes import REGISTER
 from compilediag.diagnosis.findings import Cause, CauseId
@@ -33,6 +34,9 @@ _FILLED = ("CD102", "CD103")
 _TWO_VALUED = frozenset(("grad_mode", "inference_mode", "train_eval", "requires_grad", "view"))
 """Kinds of what is on or off, or is there or not."""
 
+_TWO_SIDED = frozenset(("zero_one", "constant", "equal", "unequal"))
+"""Kinds of conditions on sizes that set one size, or a relation of two, apart from all others."""
+
 
 class _Family(NamedTuple):
     """The recompiles that share a cause."""
@@ -50,9 +54,9 @@ class JudgedRecompiles(NamedTuple):
 
     needs: Mapping[CompileId, Need]
     """"undecided" but where the run shows what it is."""
-    kept: frozenset[CompileId]
-    """Those whose graph no reset threw away. Of a process that compiles in each of its calls, as
-    a test of two calls, nothing is known."""
+    apart: Mapping[CompileId, frozenset[CauseId]]
+    """The causes that have no third value, of those whose graph no reset threw away. Of a process
+    that compiles in each of its calls, as a test of two calls, nothing is known."""
 
 
 def judge_recompiles(timeline: Timeline, causes: RunCauses) -> JudgedRecompiles:
@@ -84,11 +88,21 @@ def judge_recompiles(timeline: Timeline, causes: RunCauses) -> JudgedRecompiles:
     def was_reset(event: Recompile) -> bool:
         return len(epochs[event.process, event.frame]) > 1
 
+    def find_apart(event: Recompile) -> set[CauseId]:
+        """Find its causes of which there is no third value, or no third side."""
+        again = event.id in kept and served.is_again(event)
+        return {
+            cause.id
+            for cause in causes.get_causes(event)
+            if is_two_valued(cause)
+            or (again and is_set_apart(cause) and sides[event.id.frame, cause.id] == 1)
+        }
+
     def judge(event: Recompile) -> Need:
         own = causes.get_causes(event)
         if was_reset(event):
             return "avoidable" if often[_identify_values(event)] > 1 else "undecided"
-        if all(map(is_two_valued, own)):
+        if {cause.id for cause in own} == find_apart(event):
             return "wanted" if event.id in kept else "undecided"
         family = find_family(event)
         if family.late is None:
@@ -108,7 +122,11 @@ def judge_recompiles(timeline: Timeline, causes: RunCauses) -> JudgedRecompiles:
     events = timeline.counted_recompiles
     made = (event for event in events if event.produced and clock.has_quiet_calls(event.process))
     kept = frozenset(event.id for event in made if not was_reset(event))
-    return JudgedRecompiles({event.id: judge(event) for event in events}, kept)
+    sides = Counter(
+        (event.id.frame, cause.id) for event in events for cause in causes.get_causes(event)
+    )
+    apart = {event.id: frozenset(find_apart(event)) for event in events if event.id in kept}
+    return JudgedRecompiles({event.id: judge(event) for event in events}, apart)
 
 
 def _identify_values(event: Recompile) -> Hashable:
@@ -135,6 +153,15 @@ def is_two_valued(cause: Cause) -> bool:
         or (part.rule == "CD107" and {part.expected, part.actual} == {"True", "False"})
         for part in cause.parts or (cause,)
     )
+
+
+def is_set_apart(cause: Cause) -> bool:
+    """True if a size has only two sides there: 0 or 1 and all others, or what a condition of the
+    code sets apart."""
+    if cause.rule == "CD118":
+        return cause.kind in _TWO_SIDED
+    changed = find_changed_dims(cause.expected, cause.actual) if cause.rule == "CD105" else ()
+    return bool(changed) and all({before, after} & ALWAYS_CONSTANT for _, before, after in changed)
 
 
 class _Clock:

@@ -368,8 +368,9 @@ class CompileSection(Counts, frozen=True, kw_only=True):
     #: Recompiles that make a variant of a few: compiled once, seen to serve a later call, and
     #: nothing of its cause compiled in the second half of the run, by calls or steps. What an
     #: object, a closure or a module holds must come back, too; a mode, a bool argument and one that
-    #: may be None has no third value, and need not. With `avoidable` and `undecided` they add up to
-    #: `recompiles`; null in older receipts.
+    #: may be None has no third value, and need not. A size of 0 or 1, or one that a condition sets
+    #: apart, may come late if its graph serves a later call. With `avoidable` and `undecided` they
+    #: add up to `recompiles`; null in older receipts.
     wanted: int | None = None
     #: Recompiles for what came once, was compiled before a reset, was filled or grew by itself, or
     #: went on in both halves of the run.
