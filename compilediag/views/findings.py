@@ -100,10 +100,12 @@ def _describe_relation(finding: FindingRecord, receipt: Receipt) -> str:
         number = finding.follows.removeprefix("F")
         return f"follows from {number}: compiled apart only because of that graph break"
     broke = finding.rule.startswith("CD2")  # not asked for each of thousands of others
-    count = sum(other.follows == finding.id for other in receipt.findings) if broke else 0
+    followers = [its for its in receipt.findings if its.follows == finding.id] if broke else []
+    seconds, count = sum(its.cost_s or 0.0 for its in followers), len(followers)
     follow = f"{pluralize(count, 'finding')} follow{'' if count > 1 else 's'} from it"
+    cost = f" ({format_seconds(seconds)})" if seconds else ""
     where = "of code that this break makes torch compile apart (show --all)"
-    return f"{follow}, {where}" if count else ""
+    return f"{follow}{cost}, {where}" if count else ""
 
 
 def _build_excerpts(finding: FindingRecord, options: RenderOptions) -> list[Excerpt]:

@@ -38,6 +38,7 @@ from compilediag.views import summary
 from compilediag.views.compiles import show_frames, show_timeline
 from compilediag.views.finding import render_finding
 from compilediag.views.findings import MAX_FINDINGS
+from compilediag.views.format import format_seconds
 from compilediag.views.headline import build_headline
 from compilediag.views.lookups import list_causes, list_compiles, list_main_findings
 from compilediag.views.markdown import escape_prose, quote_code
@@ -311,9 +312,10 @@ def test_what_follows_from_a_finding_is_one_line_below_it() -> None:
     """On a screen, on a page and in Markdown; with --all each stands for itself, after the root."""
     made = with_followers()
     count = len(made.findings) - 1
-    line = f"{count} findings follow from it, of code that this break makes torch compile apart"
+    seconds = format_seconds(sum(other.cost_s or 0.0 for other in made.findings[1:]))
+    line = f"{count} findings follow from it ({seconds}), of code that this break makes torch"
     shown = render(made)
-    assert line in shown
+    assert line in " ".join(shown.split())
     assert "more: compilediag" not in shown
     assert "also: " not in shown
     whole = render(made, complete=True)
