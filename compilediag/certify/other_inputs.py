@@ -20,7 +20,7 @@ from compilediag.certify.calls import (
     read_structure,
 )
 from compilediag.certify.points import ExecutedState, JudgedPoint, Outcome
-from compilediag.certify.values import is_rounding
+from compilediag.certify.values import TOLERANCES, is_rounding
 from compilediag.receipt.schema.compiles import ProofFigure
 from compilediag.rules.make_finding import format_count, shorten
 from compilediag.timeline.timeline import Timeline
@@ -30,6 +30,8 @@ AS_IT_WAS = "as it was"
 _SIZE = re.compile(r"^size (\d+) → ")
 
 _GRADIENTS_ON = "gradients on"
+
+_IN_HALF = f"{BEYOND}bfloat16"
 
 VALUES = "values of "
 """Begin of a variation of what an argument holds."""
@@ -200,14 +202,17 @@ def _compare_made(old: _Variations, new: _Variations, rounding: float) -> list[C
     yardstick, done = _measure_backends(old), list[ComparedCall]()
     for key in (key for key in old if key in new):
         before, after = old[key], new[key]
-        # By another value: as a division by zero, or a check that the change left out.
-        is_value = before.variation.startswith((BEYOND, VALUES))
+        # The program's own check, not that torch takes a size in the new state alone: but for what
+        # no call had, and other values, as where a tensor does not divide by zero.
+        is_check = before.is_refused and not before.variation.startswith((BEYOND, VALUES))
         if any(its.judged == "moved" for its in done):
             judged, why = "moved", ""
-        elif before.raised is not None and (after.raised is not None or is_value):
-            judged, why = "raised", f"raises in both: {_format(before)}"
+        elif before.raised is not None and (after.raised is not None or not is_check):
+            when = "before" if after.raised is None else "in both"
+            judged, why = "raised", f"raises {when}: {_format(before)}"
         else:
-            problem, size = _find_problem(before, after, yardstick, rounding)
+            allowed = _measure_half(old) if before.variation == _IN_HALF else yardstick
+            problem, size = _find_problem(before, after, allowed, rounding)
             if problem is None:
                 judged, why = _judge_alike(before, after, size, done)
             elif _is_broadcast(before, after, old.values()):
@@ -293,6 +298,15 @@ def _measure_backends(calls: _Variations) -> float:
     return largest
 
 
+def _measure_half(calls: _Variations) -> float:
+    """Measure by how much half precision rounds a call: another order of the same operations does
+    so by as much."""
+    as_it_was, half = calls.get((AS_IT_WAS, 0)), calls.get((_IN_HALF, 0))
+    if as_it_was is None or half is None or not (as_it_was.digest and half.digest):
+        return 0.0
+    return measure_difference(_make_call(as_it_was), _make_call(half))
+
+
 def _make_call(call: CallVaried) -> RecordedCall:
     return RecordedCall(call.function, call.structure, call.digest[0])
 
@@ -312,19 +326,20 @@ def _find_problem(
     size = 0.0 if is_rounding(size, yardstick, structure.cap) else size
     if size > GROWTH * max(structure.tolerance, rounding):
         return "returns something else", size
-    now = dict(after.numbers)
+    now, kept = dict(after.numbers), "bfloat16" if before.variation == _IN_HALF else "float32"
     for name, left in before.numbers:
-        if name in now and not _is_close(left, now[name]):
+        if name in now and not _is_close(left, now[name], kept):
             return f"leaves {name} at {left} → {now[name]}", size
     # A copy in place of a view is written by nobody else.
     shared = [text for text in after.memory if text not in before.memory]
     return (f"{shared[0]}, which it was not" if shared else None), size
 
 
-def _is_close(one: float | None, other: float | None) -> bool:
+def _is_close(one: float | None, other: float | None, dtype: str) -> bool:
+    """True where numbers are equal, of which one may be kept by a tensor of that dtype."""
     if one is None or other is None:
         return one is other
-    return math.isclose(one, other, rel_tol=1e-4, abs_tol=1e-7)
+    return math.isclose(one, other, rel_tol=max(1e-4, TOLERANCES[dtype][0]), abs_tol=1e-7)
 
 
 def _read_given(call: CallVaried) -> dict[str, str]:

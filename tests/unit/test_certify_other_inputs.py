@@ -208,6 +208,22 @@ def test_what_the_program_refuses_above_all_sizes_that_it_had_is_a_limit(is_new_
     assert judge(refused, old).outcome == "fails"
 
 
+def test_half_precision_rounds_in_both_states() -> None:
+    """By as much as the old state's against itself; a number that is kept is read as coarsely."""
+
+    def outcome(old: float, new: float, *kept: float) -> str:
+        made = [
+            varied(f"{BEYOND}bfloat16", value, structure="bfloat16[4]", numbers=(("mean", number),))
+            for value, number in zip((old, new), kept or (1.0, 1.0), strict=True)
+        ]
+        return judge(*(state(SAME, SIZE, its) for its in made)).outcome
+
+    assert outcome(1.1, 1.25) == "holds"
+    assert outcome(1.0, 1.2) == "undecided", "the old state rounds by nothing"
+    assert outcome(1.0, 1.0, 1.0, 1.01) == "holds"
+    assert outcome(1.0, 1.0, 1.0, 2.0) == "undecided"
+
+
 def test_what_raises_for_a_size_that_no_call_varied_is_not_decided() -> None:
     """A cache for a batch of one, as all of its calls had."""
     old, raises, other = (
@@ -217,7 +233,11 @@ def test_what_raises_for_a_size_that_no_call_varied_is_not_decided() -> None:
     assert point.outcome == "undecided"
     assert "size 1 → 16, which no call had: raises only after: " in point.sentence
     assert judge(old, other).outcome == "fails"
-    assert judge(raises, old).outcome == "fails"
+    assert judge(raises, old).outcome == "undecided", "nothing else is compared"
+    assert (
+        judge(state(SAME, SIZE, raises.timeline.varied_calls[-1]), state(SAME, SIZE)).outcome
+        == "holds"
+    )
 
 
 def test_other_values_that_differ_by_little_are_not_decided_where_the_rest_is_exact() -> None:
