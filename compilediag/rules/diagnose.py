@@ -234,7 +234,8 @@ def _find_roots(findings: Sequence[Finding], analysis: Analysis) -> dict[int, in
         of_all = set[int | None]().union(*about)
         again, above = recompiled.list_of(finding), passed.get(_identify_passed(finding), set())
         is_left = finding.fix.recipe is None and analysis.find_break(again) is not None
-        if is_left and all(causes.behind.list_frames_above(event.id) & above for event in again):
+        frames = [{broken.frame for broken in causes.behind.list_above(i.id)} for i in again]
+        if is_left and all(its & above for its in frames):
             of_all = {known.get(causes.behind.breaks[event.id]) for event in again}
         if None not in of_all and of_all:
             roots[n] = min(root for root in of_all if root is not None)

@@ -5,11 +5,12 @@ is not recorded is no fact."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import cast
 
+from compilediag.diagnosis.causes.behind_breaks import BehindBreaks
 from compilediag.diagnosis.causes.cause_group import DimensionChange, Group, find_changed_dims
 from compilediag.diagnosis.findings import Cause
 from compilediag.diagnosis.guards.families import STRUCTURE
@@ -51,6 +52,7 @@ class Facts:
 
     group: Group
     timeline: Timeline
+    behind: BehindBreaks = field(default_factory=BehindBreaks)
 
     def is_own(self, file: str) -> bool:
         """True where a file is the program's own."""
@@ -63,10 +65,17 @@ class Facts:
         return [event for event in self.timeline.compiles if event.key in frames]
 
     @cached_property
+    def _forward(self) -> list[Compile]:
+        return [event for event in self.compiles if event.kind != "backward"]
+
+    @cached_property
     def calls(self) -> list[UserCall] | None:
         """The calls of the program's own by which these frames were compiled, each once; None where
         one is not known, or stands in compiled code itself."""
-        calls = [event.entered_at for event in self.compiles if event.kind != "backward"]
+        return self._find_calls(self._forward)
+
+    def _find_calls(self, compiles: Iterable[Compile | Recompile]) -> list[UserCall] | None:
+        calls = [event.entered_at for event in compiles]
         if not calls or not all(call and self.is_own(call.file) for call in calls):
             return None
         frames = [frame.where for frame in self.timeline.frames]
@@ -102,16 +111,24 @@ class Facts:
 
     @cached_property
     def first_call(self) -> list[UserCall] | None:
-        """The calls of the program's own that may be made eager once; None where one is not known,
-        or may be of more than what is compiled, as that of a trainer."""
+        """The calls of the program's own that may be made eager once, of a frame behind breaks
+        those of the function that broke first; None where one is not known, or may be of more than
+        what is compiled, as that of a trainer."""
+        outermost = [self._find_outermost(event) for event in self._forward]
+        calls = self._find_calls(outermost)
         # An optimizer's `step` is wrapped by torch: then the frame has the name of the wrapper.
-        own = {self.group.recompiles[0].frame.function, self.group.location.function}
+        own = {self.group.location.function, *(event.frame.function for event in outermost)}
         names = {name.rpartition(".")[2] for name in own}
         direct = all(
             call.arguments or call.text.partition("(")[0].rpartition(".")[2] in names
-            for call in self.calls or ()
+            for call in calls or ()
         )
-        return self.calls if direct else None
+        return calls if direct else None
+
+    def _find_outermost(self, event: Compile | Recompile) -> Compile | Recompile:
+        """Find the compile of the function that broke first, behind which one is; else that."""
+        above = self.behind.list_above(event.id)
+        return self.behind.compiles[above[-1]] if above else event
 
     @cached_property
     def later(self) -> list[Cause]:
@@ -148,7 +165,8 @@ class Facts:
         first = {known.key: known.t for known in self.compiles if known.compile_id.endswith("/0")}
         begun = first.get(event.id.frame)
         made = [calls for calls in self.timeline.invocations if calls.process == event.process]
-        place = event.frame.file, event.frame.line
+        outer = self._find_outermost(event).frame
+        place = outer.file, outer.line
         own = [calls for calls in made if (calls.function.file, calls.function.line) == place]
         moments = [moment for calls in own or made for moment in calls.at]
         return begun is not None and sum(begun < moment <= event.t for moment in moments) == 1

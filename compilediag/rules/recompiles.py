@@ -64,7 +64,7 @@ class RecompileRule(AnalysisRule):
         timeline = analysis.timeline
         for group in analysis.causes.groups.get(self.code, ()):
             wanted = analysis.is_wanted(group)
-            title, advice = self._describe_group(Facts(group, timeline))
+            title, advice = self._describe_group(Facts(group, timeline, analysis.causes.behind))
             if wanted and advice.recipe is None:
                 advice = ONE_GRAPH_EACH
                 if broken := analysis.find_break(group.all_recompiles):
@@ -103,7 +103,8 @@ def _build_words(known: Facts) -> dict[str, str]:
     """Build the words that stand in a text for the names in braces."""
     group = known.group
     variable, blamed = group.variable, group.location.function
-    places = dict.fromkeys(format_place(call.file, call.line) for call in known.calls or ())
+    calls = known.calls or known.first_call or ()
+    places = dict.fromkeys(format_place(call.file, call.line) for call in calls)
     function = find_resumed_function(blamed) or blamed
     function = f"`{function}`" if function else "the function"
     if classify_ownership(group.location.file) == "torch":

@@ -257,6 +257,20 @@ CASES = {
         "first_call_eager",
         "kept",
     ),
+    "an optimizer's state behind a break": (
+        OPTIMIZER.replace(
+            'step = torch.compile(Signed(net.parameters(), {"lr": 0.1}).step, backend="eager")',
+            """optimizer = Signed(net.parameters(), {"lr": 0.1})
+
+    @torch.compile(backend="eager")
+    def step():
+        torch._dynamo.graph_break()
+        optimizer.step()
+""",
+        ),
+        "first_call_eager",
+        "the optimizer's state",
+    ),
     "a mask that grows": (
         filled("self.mask = None", "if self.mask is None or self.mask.shape[0] < x.shape[0]:\n"
                "            self.mask = torch.ones(x.shape[0], 1)", "x * self.mask[: x.shape[0]]",

@@ -41,11 +41,11 @@ class BehindBreaks:
         within = (one.file, one.function) == (other.file, other.function)
         return within and (one.line, one.text) != (other.line, other.text)
 
-    def list_frames_above(self, compiled: CompileId) -> set[FrameId]:
-        """List the frames of the broken functions above one: of what broke there, and so on."""
-        above: set[FrameId] = set()
+    def list_above(self, compiled: CompileId) -> list[CompileId]:
+        """List the compiles that broke above one: of the function that goes on to it, and so on."""
+        above: list[CompileId] = []
         while (broken := self.broken.get(compiled)) is not None:
-            above.add(broken.frame)
+            above.append(broken)
             compiled = broken
         return above
 
