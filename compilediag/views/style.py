@@ -35,10 +35,13 @@ class RenderOptions(Struct, frozen=True):
         return truncate(value, width, ellipsis=self.ellipsis, keep_end=keep_end)
 
     def format_path(self, value: str, limit: int = 200) -> str:
-        """Format a file of the target, relative to `root` where it lies below it."""
+        """Format a file of the target, relative to `root` where it lies below it; a long one from
+        one of its folders on."""
         if self.root and value.startswith(self.root.rstrip("/") + "/"):
             value = value[len(self.root.rstrip("/")) + 1 :]
-        return self.truncate(self.clean(value, limit=4096), limit, keep_end=True)
+        shown = self.truncate(self.clean(value, limit=4096), limit, keep_end=True)
+        folders = shown.partition("/") if shown.startswith(self.ellipsis) else ()
+        return f"{self.ellipsis}/{folders[2]}" if folders and folders[2] else shown
 
     def paint(self, value: str, style: str) -> str:
         """Apply a style to a text; unchanged without colour. Pad before, not after."""

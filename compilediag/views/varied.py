@@ -42,7 +42,9 @@ def build_varied(receipt: Receipt, options: RenderOptions, *, complete: bool) ->
             acts.setdefault(act, []).append(row)
     # First what has another value in most graphs: what comes back needs only a few.
     ordered = sorted(acts.values(), key=lambda rows: -max(map(_count_values, rows)))
-    frames = name_frames((row.frame for row in receipt.compile.varied), options, 14)
+    seen = any(row.changed_at or row.writers for row in receipt.compile.varied)
+    columns = 14 if seen else 24  # what nobody was seen to change has no last column
+    frames = name_frames((row.frame for row in receipt.compile.varied), options, columns)
     rows = [_build_row(members, frames, options) for members in ordered]
     if not rows or (len(rows) < 2 and not complete):
         return []
@@ -50,14 +52,18 @@ def build_varied(receipt: Receipt, options: RenderOptions, *, complete: bool) ->
     left_out = receipt.compile.varied_left_out + max(0, len(rows) - limit)
     more = "counted and not listed" if complete else "compilediag show --all"
     notes = [f"+{left_out} more: {more}"] if left_out else []
-    head = ("what varied", "in", "values", "changed by")
-    hidden = head[1:2] if len({row[1] for row in rows}) > 1 else ()
-    if not hidden:
-        head, rows = (head[0], *head[2:]), [(row[0], *row[2:]) for row in rows]
-    rows = rows[:limit]
+    shown = rows[:limit]
+    names = ("what varied", "in", "values", "changed by")
+    in_one, unseen = len({row[1] for row in rows}) == 1, not any(row[3] for row in shown)
+    kept = [n for n in range(4) if not (n == 1 and in_one) and not (n == 3 and unseen)]
     return [
         Table(
-            head, rows, shrink=head[-2], wide_only=(*hidden, head[-1]), notes=notes, keep_start=True
+            tuple(names[n] for n in kept),
+            [tuple(row[n] for n in kept) for row in shown],
+            shrink=names[2],
+            wide_only=tuple(names[n] for n in (1, 3) if n in kept),
+            notes=notes,
+            keep_start=True,
         )
     ]
 

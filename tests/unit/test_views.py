@@ -358,7 +358,7 @@ def test_a_finding_shows_its_line_and_what_the_value_was() -> None:
     made = with_source("    def forward(self, x):", "        self.logged.append(x)")
     varied, finding = (part.splitlines() for part in render(made).split("\n\n")[1:3])
     assert varied == [
-        "  what varied  values                                               changed by",
+        "  what varied  values",
         "  self.logged  0 items → 1 items → 2 items → 3 items → 4 items → …",
         "  x            0 items → 1 items → 2 items → 3 items → 4 items → …",
     ]
