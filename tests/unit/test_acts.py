@@ -479,6 +479,16 @@ def test_items_of_one_argument() -> None:
     assert len(findings(first, recompile(2, size("other'][1]['k"), frame=CALLEE, frame_id=1))) == 2
 
 
+@pytest.mark.parametrize(("rows", "kind"), [("[1, 3]", "zero_one"), ("[20, 3]", "range")])
+def test_the_side_on_which_a_size_left_its_range(rows: str, kind: str) -> None:
+    """torch prints both bounds as one condition; the graph before says which size it was."""
+    bounds = "2 <= L['x'].size()[0] <= 15"
+    dynamic = EntryDiff("0/1", (FalseGuard("", "LAMBDA_GUARD", bounds, bounds, None, FRAME),))
+    left = recompile(2, size("x", after=rows), value("mode"))
+    (found,) = (i for i in findings(replace(left, entries=(dynamic, *left.entries))))
+    assert (found.rule, found.evidence["kind"]) == ("CD118", kind)
+
+
 def test_a_value_that_varies_without_the_break_too_does_not_follow() -> None:
     """The same frame is entered from a function that did not break."""
     inner = recompile(2, size("x"), frame=CALLEE, frame_id=1, entered_at=CALLED)

@@ -16,7 +16,12 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias
 
 from compilediag.diagnosis.causes.behind_breaks import BehindBreaks, find_behind_breaks
-from compilediag.diagnosis.causes.cause_group import Group, find_changed_sizes
+from compilediag.diagnosis.causes.cause_group import (
+    ALWAYS_CONSTANT,
+    Group,
+    find_changed_dims,
+    find_changed_sizes,
+)
 from compilediag.diagnosis.causes.conditions import (
     OBJECT_GONE,
     Condition,
@@ -139,6 +144,8 @@ def _make_blamed_cause(
     place, frame, roots = cause.location or recompile.frame, recompile.frame, timeline.user_roots
     if classify_ownership(place.file, roots) == "torch" != classify_ownership(frame.file, roots):
         place = frame
+    if _is_small_size(cause, recompile):
+        cause = replace(cause, kind="zero_one")
     kind = cause.kind if cause.rule in BY_KIND else None
     changed = REGISTER[cause.rule].changed
     if changed == "size" and _is_constant_size(cause, recompile):
@@ -156,6 +163,19 @@ def _make_blamed_cause(
     where = place.file, place.function, kind, planned, max(above, default=0)
     key = CauseId(cause.rule, cause.variable, *where)
     return extend_record(cause, BlamedCause, place=place, id=key)
+
+
+def _is_small_size(cause: Cause, recompile: Recompile) -> bool:
+    """True where 0 or 1 reached a graph for sizes from 2 to a limit, which torch prints as one
+    condition: the entries before it say which size it was."""
+    bounds = _BOUNDS.match(cause.guard) if cause.kind == "range" else None
+    return bounds is not None and any(
+        change.dimension == int(bounds["dimension"]) and change.after in ALWAYS_CONSTANT
+        for entry in recompile.entries
+        for guard in entry.guards
+        if guard.source == bounds["source"]
+        for change in find_changed_dims(guard.expected, guard.actual)
+    )
 
 
 def _is_constant_size(cause: Cause, recompile: Recompile) -> bool:
@@ -180,6 +200,7 @@ MAX_ENTRY_GUARDS = 16
 
 CONSTANT_SIZE = "constant"
 """The kind of a size that became 0 or 1, or was one: torch takes both for constants."""
+_BOUNDS = re.compile(r"2 <= (?P<source>.+)\.size\(\)\[(?P<dimension>\d+)\] <= \d+")
 _CALLED_WITH = ("size", "metadata", "scalar")
 """What may change in what a frame is called with."""
 _HIDES = ("type", "rank")
