@@ -58,10 +58,11 @@ def judge(
     )
     old = before if again is None else again
     made = varied_calls if again is None else compare_varied_calls(again, after, calls)
+    equal = [its for its in made if its.judged == "equal"]
     # Of a limit that the new state sets, what runs is the line that raises.
-    shown = [its for its in made if its.judged in ("equal", "limit")]
+    shown = [*equal, *(its for its in made if its.judged == "limit")]
     exercised = check_exercised(
-        old, after, change, ([its.before for its in shown], [its.after for its in shown])
+        old, after, change, ([its.before for its in equal], [its.after for its in shown])
     )
     others = (
         check_better(before, after),

@@ -58,6 +58,9 @@ inputs; "equal", but for what is said; "unknown": with values that are not compa
 as rounding may have made the state; "limit": beyond the run, it raises in the new state alone;
 "raised": in both, or where the old state never supported it."""
 
+MOST_UNTIMED = 0.5
+"""Where no time was left for a larger share of the calls, the others decide nothing."""
+
 _OPEN = ("open", "beyond", "moved", "equal")
 """These are not decided where there is a reason."""
 
@@ -163,7 +166,19 @@ def _conclude(
     elif any(compiles):
         sentence += f"; {compiles[0]} of them compile again before, {compiles[1]} after"
     untimed = [text for text in left_out if NO_TIME_LEFT in text]
-    return "holds", f"{sentence}; left out: {untimed[-1]}" if untimed else sentence
+    if not untimed:
+        return "holds", sentence
+    # Of two states the one that made fewer calls counts: only what both made is compared.
+    shares = {text: _read_share(text) for text in untimed}
+    most = max(untimed, key=shares.__getitem__)
+    outcome: Outcome = "undecided" if shares[most] > MOST_UNTIMED else "holds"
+    return outcome, f"{sentence}; left out: {most}"
+
+
+def _read_share(left_out: str) -> float:
+    """Read which share of the calls "3 of 12 calls, for which no time was left" is."""
+    match = re.match(r"(\d+) of (\d+) ", left_out)
+    return int(match[1]) / int(match[2]) if match else 0.0
 
 
 def _find_blind(before: Timeline, after: Timeline, compared: Iterable[ComparedCall]) -> str | None:

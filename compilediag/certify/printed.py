@@ -57,6 +57,7 @@ _BEHIND_WORD = (
 _MASKS = {
     "addresses": r"\b0x[0-9a-fA-F]{4,}",
     "identifiers": r"\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b",
+    "names of generated code": r"<eval_with_key>[.:\d]*",
     "names of gradient functions": r"grad_fn=<\w+>",
     "temporary paths": r"(?:/private)?/(?:tmp|var/folders|dev/shm)/[^\s'\",;)\]]*",
     "paths of runs": r"[^\s'\"(]*\.?compilediag[^\s'\"/]*/[^\s'\",;)\]]*",

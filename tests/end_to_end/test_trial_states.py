@@ -304,8 +304,11 @@ PROGRAM = textwrap.dedent("""\
         y = broken(y)
         if n > 2:
             y = y - n
-        if n > 99:
-            y = y + 5
+        if n < 99:
+            if n > 98:  # over the `else`: a jump without a line of its own
+                y = y + 5
+        else:
+            y = y + 6
         eager(y)
         return y * 3
 
@@ -345,7 +348,7 @@ def test_watched_lines_change_nothing_and_are_seen(folder: Path) -> None:
     assert watched.stdout == plain.stdout == run(folder, None, "main.py").stdout
     (seen,) = read_timeline(folder).lines_run
     assert seen.problem is None
-    never = find_lines('print("never")', "y = y + 5", "yield 2")
+    never = find_lines('print("never")', "y = y + 5", "else:", "y = y + 6", "yield 2")
     assert set(ALL_LINES) - set(seen.run) == never
     assert set(seen.in_graph) >= find_lines("return x * 2", "y = inlined(x)", "y = y - n")
     assert set(seen.in_graph) >= find_lines("return x + 1", "return y * 3")

@@ -385,6 +385,15 @@ def test_calls_for_which_no_time_was_left_are_said_beside_those_that_are_equal()
     )
 
 
+def test_too_few_calls_decide_nothing() -> None:
+    """Of two states the one that made fewer counts."""
+    ends = [
+        (VaryingEnded(9.0, 1.0, (f"{n} of 155 calls, {NO_TIME_LEFT} in 30 s",)),) for n in (116, 14)
+    ]
+    point = judge(*(state(SAME, SIZE, varying_ends=its) for its in ends))
+    assert (point.outcome, "left out: 116 of 155 calls" in point.sentence) == ("undecided", True)
+
+
 def test_who_wants_no_varied_calls_is_told_so() -> None:
     point = judge(state(), state(), vary=False)
     assert (point.outcome, point.sentence) == (

@@ -77,6 +77,8 @@ def compare(
         ("needs 3 s", "needs 3 GB", False),
         ("tensor(2.5, grad_fn=<MulBackward0>)", "tensor(2.5, grad_fn=<CompiledFunction>)", True),
         ("tensor(2.5, grad_fn=<MulBackward0>)", "tensor(2.5)", False),
+        ("<eval_with_key>.5:117: odd size 3", "<eval_with_key>.7:12: odd size 3", True),
+        ("<eval_with_key>.5:117: odd size 3", "<eval_with_key>.5:117: odd size 4", False),
         ("process 3 of 4", "process 2 of 4", False),
         ("beta 0.9", "beta 0.8", False),
         ("timestep 5", "timestep 6", False),

@@ -31,6 +31,7 @@ from compilediag_harness.torch_internals.torch_names import (
     replace_attribute,
     subscribe,
 )
+from compilediag_harness.wire import find_resumed_function
 from compilediag_harness.wire.compiles import PhaseStack
 
 PhaseListener = Callable[[str, int], None]
@@ -100,7 +101,15 @@ def watch_traced_lines(callback: Callable[[types.CodeType, int], None]) -> Remov
     translator = lookup(get_imported(SYMBOLIC_CONVERT), "InstructionTranslatorBase")
 
     def report_line(translating: Any, lineno: int, *_: Any, **__: Any) -> None:
-        callback(translating.f_code, lineno)
+        # An instruction without a line, as the jump over an `else`, has that of the one before it
+        # in the code, which need not have run; in code behind a graph break it is written as its
+        # own. Python 3.10 tells of none.
+        at, code = translating.current_instruction, translating.f_code
+        positions = getattr(at, "positions", None)
+        is_resumed = find_resumed_function(code.co_name) is not None
+        is_own = positions is None or positions.lineno == lineno
+        if is_own and not (is_resumed and at.opname.startswith("JUMP")):
+            callback(code, lineno)
 
     return call_beside(translator, "starts_line", before=report_line)
 

@@ -268,8 +268,11 @@ def _list_changes(leaf: Any, *, counts: bool = False) -> Iterator[tuple[str, _Ch
 
 
 def _list_far_changes(leaf: Any) -> Iterator[tuple[str, _Change]]:
-    """List what makes a whole number another one, past a bound near it. Not one below zero, which
-    counts from the end where it was a length."""
+    """List what makes a whole number another one, past a bound near it, and a tensor's values
+    large: what keeps sums finite is seen there. Not a number below zero, which counts from the end
+    where it was a length."""
+    if is_tensor(leaf) and leaf.numel() > 1 and leaf.is_floating_point():
+        yield "× 1000", lambda its: its * 1000
     is_one = is_tensor(leaf) and leaf.numel() == 1 and str(leaf.dtype) == "torch.int64"
     if is_one or get_class(leaf) is int:
         yield "+ 10", lambda its: its + 10

@@ -70,6 +70,9 @@ APART_S, APART_BYTES = 3.0, 2 << 30
 APART_SHARE = 0.5
 """Of the time for all calls, for those beyond the run."""
 
+LONGER = 3
+"""So many times longer where less than half of the calls were made in the time for all."""
+
 _NO_MEMORY = "can't allocate memory"
 """In what torch raises then (c10/core/impl/alloc_cpu.cpp)."""
 
@@ -98,7 +101,8 @@ def vary_calls(
     watch: Watch = contextlib.nullcontext,
 ) -> bool:
     """Make the kept calls of a process again, for so many seconds, or longer where the program
-    compiled for long; emit what came out, as of the time `t`. True where that broke the device."""
+    compiled for long, or the machine is slow; emit what came out, as of the time `t`. True where
+    that broke the device."""
     began = time.monotonic()
     compile_s = torch_replay.read_compile_seconds()
     limit_s = max(vary_s, min(COMPILES * compile_s, MAX_S))
@@ -115,7 +119,7 @@ def vary_calls(
         else:
             varier = _Varier(torch, keeper, t, limit_s, compile_s, watch)
             with forked.end_at_signals():  # the program itself is over
-                messages, problem = _run(session, varier, torch, folder, limit_s)
+                messages, problem = _run(session, varier, torch, folder, varier.longest_s)
             for message in _note_end(messages, problem):
                 if isinstance(message, Event):
                     sink(message)
@@ -189,6 +193,7 @@ class _Varier:
     ) -> None:
         self._torch, self._keeper, self._t, self._watch = torch, keeper, t, watch
         self._limit_s, self._compile_s = limit_s, compile_s
+        self.longest_s = max(limit_s, min(LONGER * limit_s, MAX_S))
         self._digester = CallDigester(torch)
         self.folder: str | None = None
         """Of a process that may be forked."""
@@ -197,7 +202,7 @@ class _Varier:
 
     def run(self, send: Send) -> None:
         """Make the calls; send each before it, what came out after it, and what is left out."""
-        deadline = time.monotonic() + self._limit_s
+        began = time.monotonic()
         calls = self._list_calls(send)
         kept = {id(its.call): its.call for its in calls}.values()
         roots = tuple(
@@ -210,9 +215,10 @@ class _Varier:
             for number, varied in enumerate(calls):
                 # The program's backend may need as long as it did for a call of the program's.
                 needed = self._compile_s / len(kept) if varied.variation.own_backend else 0.0
-                if time.monotonic() + needed > deadline:
+                limit_s = self._limit_s if 2 * number >= len(calls) else self.longest_s
+                if time.monotonic() + needed > began + limit_s:
                     left = f"{len(calls) - number} of {len(calls)} calls"
-                    send(f"{left}, {NO_TIME_LEFT} in {self._limit_s:.0f} s")
+                    send(f"{left}, {NO_TIME_LEFT} in {limit_s:.0f} s")
                     break
                 if varied.kind in failed:
                     continue
