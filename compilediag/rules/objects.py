@@ -51,6 +51,10 @@ OPTIONAL = Advice(
     "torch makes a graph with and one without {name}: leave it where both are wanted; else "
     "pass a value of one type and shape at every call, one without effect where it has none",
 )
+ONE_TYPE = Advice(
+    "torch makes a graph for each type of {name}: leave it where these are few; else pass one type "
+    "at every call",
+)
 ONE_OBJECT = Advice(
     "torch guards on which object {name} is: make it once, outside of the loop, and keep it",
 )
@@ -83,8 +87,10 @@ def _describe_captured(known: Facts) -> TitleAndAdvice:
 
 def _describe_object(known: Facts) -> TitleAndAdvice:
     group = known.group
-    titles = {"dead_object": "a guarded object died", "type": "argument of another type"}
-    return titles.get(group.kind or "", "another function or class was passed"), ONE_OBJECT
+    if group.kind == "type":
+        return "argument of another type", ONE_TYPE
+    title = "another function or class was passed"
+    return "a guarded object died" if group.kind == "dead_object" else title, ONE_OBJECT
 
 
 _NOUNS = {

@@ -397,6 +397,10 @@ def _find_pace(frame: FrameDetail, receipt: Receipt) -> tuple[int, float] | None
     steps = [event.step for event in again[-_PACE:] if event.step is not None]
     if frame.ran_eager or len(steps) < _PACE or len(causes) != 1 or steps[-1] == steps[0]:
         return None
+    accepted = [its for its in receipt.compile.accepted_sizes if its.frame == frame.frame]
+    are_open = bool(accepted) and all(its.spans[-1][1] >= its.largest for its in accepted)
+    if are_open and {rule for rule, _ in causes} <= SIZES:  # they have become dynamic
+        return None
     return steps[-1], (steps[-1] - steps[0]) / (_PACE - 1)
 
 

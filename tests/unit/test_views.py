@@ -18,6 +18,7 @@ from screens import CASES, VIEWS, acting, comparison_screen, screen, stored
 from compilediag import cli
 from compilediag.compare.diff import compare
 from compilediag.receipt.schema.compiles import (
+    AcceptedSizes,
     CandidateRecord,
     ExcerptRecord,
     FindingRecord,
@@ -139,10 +140,10 @@ def at_limit(function: str) -> FindingRecord:
     )
 
 
-def recompiled(made: Receipt, *steps: int, variable: str = "x") -> Receipt:
+def recompiled(made: Receipt, *steps: int, variable: str = "x", rule: str = "CD104") -> Receipt:
     """A receipt whose only frame was compiled again in these steps, each time for one variable."""
     again = next(event for event in made.compile.events if event.causes)
-    cause = replace(again.causes[0], variable=variable, rule="CD104")
+    cause = replace(again.causes[0], variable=variable, rule=rule)
     events = [replace(again, step=step, causes=(cause,)) for step in steps]
     frame = replace(made.compile.frames_detail[0], frame=again.frame)
     section = replace(made.compile, events=tuple(events), frames_detail=(frame,))
@@ -196,6 +197,23 @@ def test_what_lasts_comes_before_what_it_cost(made: Receipt, sentences: list[str
     assert len(shown) == len(sentences)
     assert all(map(str.startswith, shown, sentences))
     assert head.kind == "bad"
+
+
+@pytest.mark.parametrize(("largest", "forecasts"), [(4096, 0), (65536, 1)])
+def test_a_frame_that_serves_all_larger_sizes_has_no_pace(largest: int, forecasts: int) -> None:
+    """Each of its sizes was another until they became dynamic."""
+    made = recompiled(MADE, 6, 8, 10, rule="CD105")
+    accepted = AcceptedSizes(
+        frame=made.compile.frames_detail[0].frame,
+        compile_id="0/3",
+        dimensions=("x.shape[0]",),
+        size=8,
+        spans=((2, 4096),),
+        largest=largest,
+    )
+    head = build_headline(replace(made, compile=replace(made.compile, accepted_sizes=(accepted,))))
+    assert "at this pace" in build_headline(made).sentence
+    assert sum("at this pace" in line for line in (head.sentence, *head.more)) == forecasts
 
 
 def broke(function: str, *compile_ids: str) -> tuple[GraphBreak, FindingRecord]:
