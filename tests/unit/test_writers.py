@@ -177,6 +177,11 @@ def deciding(x, level, limit):
     return torch.add(x, y, alpha=level) * root
 
 
+def selecting(x, margin, place):
+    far = x > margin
+    return x[far], x[place]
+
+
 def scaled(given, amount):
     return given * amount
 
@@ -213,6 +218,14 @@ def test_uses_of_a_value_are_followed():
     kinds = {use.kind for use in find_uses([(at, names)], "limit")}
     assert kinds == {"arithmetic", "condition", "symbolic_math"}
     assert find_uses([(Location("/nowhere.py", 1, ""), {})], "level") is None
+
+
+def test_a_mask_that_a_number_was_compared_for_is_no_index():
+    at = Location(__file__, selecting.__code__.co_firstlineno + 1, "selecting")
+    kinds = {
+        name: {use.kind for use in find_uses([(at, {})], name)} for name in ("margin", "place")
+    }
+    assert kinds == {"margin": {"arithmetic"}, "place": {"index"}}
 
 
 def reading(self, x, flag):

@@ -186,7 +186,8 @@ class _Reader:
             elif isinstance(around, ast.Call) and inner is not around.func:
                 return "passed", around, mixed
             elif isinstance(around, ast.Subscript) and inner is not around.value:
-                return "slice" if kind == "slice" else "index", around, mixed
+                mask = "arithmetic" if mixed else "index"  # `x[y > value]`
+                return "slice" if kind == "slice" else mask, around, mixed
             elif isinstance(around, ast.Slice):
                 kind = "slice"
             elif isinstance(around, (ast.FormattedValue, ast.JoinedStr)):
