@@ -267,8 +267,11 @@ def _leave_to_breaks(findings: Iterable[Finding], analysis: Analysis) -> Iterato
     recompiled = _RecompilesByCause(analysis)
     for finding in findings:
         broken = analysis.find_break(recompiled.list_of(finding))
-        is_break = finding.rule.startswith(breaks.BREAKS)
-        if broken is None or is_break or not (finding.fix.recipe or finding.fix.candidates):
+        if (
+            broken is None
+            or _is_break(finding)
+            or not (finding.fix.recipe or finding.fix.candidates)
+        ):
             yield finding
             continue
         place = format_place(broken.file, broken.line)
@@ -299,6 +302,10 @@ def _note_followers(findings: Iterable[Finding], roots: Mapping[int, int]) -> It
         yield finding if stays else replace(finding, severity="info")
 
 
+def _is_break(finding: Finding) -> bool:
+    return finding.rule.startswith(breaks.BREAKS)
+
+
 def _map_causes(findings: Iterable[Finding]) -> dict[str, set[int]]:
     """Map compiles to the numbers, from 1, of the findings that are their causes."""
     caused: dict[str, set[int]] = defaultdict(set)
@@ -313,7 +320,7 @@ def _list_caused(finding: Finding) -> set[str]:
     compiles that broke have causes of their own."""
     if not any(isinstance(part, CauseId) for part in finding.about):
         return set()
-    if finding.rule.startswith(breaks.BREAKS):
+    if _is_break(finding):
         return {*BreakEvidence.parse(finding.evidence).recompiles_behind}
     return {*list_compile_ids(finding)}
 
@@ -329,7 +336,8 @@ def _withdraw_recipes(findings: Sequence[Finding]) -> Iterator[Finding]:
     caused = _map_causes(findings)
     cured = _list_cured(findings)
     for finding in findings:
-        ids = _list_caused(finding)
+        # Without its break no frame is behind it, whatever else compiles that again.
+        ids = () if _is_break(finding) else _list_caused(finding)
         if finding.fix.recipe is None or not ids or any(caused[i] <= cured for i in ids):
             yield finding
         else:
@@ -342,7 +350,7 @@ def _name_other_causes(
     """Name beside a change the findings that are causes of the same recompiles too: it does not
     prevent those alone. `caused`: the numbers of findings by the compiles that they caused;
     `cured`: of those with a recipe."""
-    ids, fix = _list_caused(finding), finding.fix
+    ids, fix = set[str]() if _is_break(finding) else _list_caused(finding), finding.fix
     shared = [others for i in ids if (others := {*caused[i]} - {number})]
     # Padding, which is advised for any size, needs no other cause in some recompile at least.
     is_size = finding.rule in SIZES and finding.severity != "info" and len(shared) == len(ids)
