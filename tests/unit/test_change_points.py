@@ -1,13 +1,13 @@
 """Lasting steps: found where there are some, and hardly ever where there are none."""
 
-import itertools
 import math
 import random
-from collections import Counter
+import sys
 from collections.abc import Callable, Sequence
 
 import pytest
 
+from compilediag.errors import UsageError
 from compilediag.extensions.fleet import noisy_steps
 from compilediag.extensions.fleet.trend import find_levels
 
@@ -50,6 +50,7 @@ def alike_neighbours(draw: random.Random, number: int) -> list[float]:
 def found(
     draw: random.Random, values: Sequence[float], **rule: float
 ) -> tuple[noisy_steps.LevelStep, ...]:
+    pytest.importorskip("ruptures")
     ties = [draw.getrandbits(32) for _ in values]
     return noisy_steps.find_steps(values, ties, noisy_steps.StepRule(**rule))
 
@@ -106,6 +107,14 @@ def test_a_step_and_its_end_are_two() -> None:
     assert steps[0].before == pytest.approx(steps[1].after, rel=0.02)
 
 
+def test_a_large_step_is_found_where_all_else_drifts() -> None:
+    """Neighbours resemble each other then, which does not hide a step of forty deviations."""
+    draw = random.Random(SEED)
+    for _ in range(20):
+        values = [100 + number / 5 + draw.gauss(0, 1) + 40 * (number >= 30) for number in range(60)]
+        assert 30 in [step.at for step in found(draw, values)]
+
+
 def test_small_steps_are_left_out() -> None:
     """A change of one percent is real and left out where two are the limit."""
     draw = random.Random(SEED)
@@ -125,33 +134,21 @@ def test_shares_are_compared_by_their_means() -> None:
 
 
 def test_too_short_series_have_no_steps() -> None:
-    """Below twice the shortest level nothing is found; `compute_min_values` is what is needed."""
-    assert found(random.Random(1), [1.0] * 3 + [2.0] * 3) == ()
+    """`compute_min_values` is what is needed: the clearest step is found in most series of so many
+    values, whatever their order at each level is, and in none that is shorter."""
     needed = noisy_steps.compute_min_values(0.01)
-    half = needed // 2
-    assert found(random.Random(1), [1.0] * half + [2.0] * (needed - half), chance=0.01) != ()
-    fewer = [float(number) for number in range(needed - 1)]
-    split = noisy_steps.find_split(fewer, range(len(fewer)))
-    assert split.chance > 0.01
+    draw = random.Random(SEED)
+    for number, least, most in ((needed, 35, 50), (needed - 1, 0, 0)):
+        half = number // 2
+        values = [1.0] * half + [2.0] * (number - half)
+        assert least <= sum(found(draw, values, chance=0.01) != () for _ in range(50)) <= most
 
 
-def exact_tails(few: int, number: int) -> dict[int, float]:
-    """Of every rank sum of `few` among `number` ranks: how likely one as large is."""
-    sums = Counter(sum(chosen) for chosen in itertools.combinations(range(1, number + 1), few))
-    total, tails, seen = sum(sums.values()), {}, 0
-    for value in sorted(sums, reverse=True):
-        seen += sums[value]
-        tails[value] = seen / total
-    return tails
-
-
-@pytest.mark.parametrize(("few", "number"), [(1, 12), (2, 20), (3, 18), (4, 16), (5, 14), (7, 14)])
-def test_small_probabilities_are_bounds(few: int, number: int) -> None:
-    """The tail that is used is never smaller than the exact one, counted out, where it matters."""
-    for value, exact in exact_tails(few, number).items():
-        if exact < 0.02:
-            excess = value - few * (number + 1) / 2
-            assert noisy_steps._bound_tail(excess, few, number) >= exact * 0.999
+def test_without_ruptures_one_sentence_says_what_to_install(monkeypatch) -> None:
+    """Counts need no library, and the message says so."""
+    monkeypatch.setitem(sys.modules, "ruptures", None)
+    with pytest.raises(UsageError, match=r"pip install 'compilediag\[stats\]' .* --measure recomp"):
+        noisy_steps.find_steps([1.0] * 20, range(20), noisy_steps.StepRule())
 
 
 def test_the_level_of_the_likelihood_ratio_is_right() -> None:

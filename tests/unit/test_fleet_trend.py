@@ -1,11 +1,13 @@
 """What a trend tells of receipts: which measure, which way, since which of them, and why."""
 
 import random
+import sys
 from typing import Any
 
 import pytest
 from many_receipts import Change, commit, entry, measured
 
+from compilediag.errors import UsageError
 from compilediag.extensions.fleet.changes import ChangeEvent, Trend, group_changes
 from compilediag.extensions.fleet.entry import (
     Entry,
@@ -17,6 +19,8 @@ from compilediag.extensions.fleet.entry import (
 from compilediag.extensions.fleet.measures import MEASURES
 from compilediag.extensions.fleet.stats import compute_stats
 from compilediag.extensions.fleet.trend import Rules, compute_trends
+
+pytest.importorskip("ruptures")
 
 DRAW = random.Random(20_261_121)
 NOISE = [1 + 0.02 * DRAW.gauss(0, 1) for _ in range(400)]
@@ -82,6 +86,16 @@ def test_a_recompile_that_stays_is_a_change() -> None:
     (change,) = event.changes
     assert (change.measure, change.before, change.after) == ("recompiles", 1, 2)
     assert (event.state, change.first.path, change.chance) == ("worse", "r00030.json", None)
+
+
+def test_counts_need_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without ruptures they are followed all the same, and what needs it says so."""
+    monkeypatch.setitem(sys.modules, "ruptures", None)
+    made = [*entries(range(30)), *entries(range(30, 33), compile__recompiles=2)]
+    event = event_of(compute_trends(made, Rules(measures=("recompiles",))))
+    assert event.first.path == "r00030.json"
+    with pytest.raises(UsageError, match="need ruptures"):
+        compute_trends(made)
 
 
 def test_the_newest_receipt_alone_is_not_lasting() -> None:

@@ -137,7 +137,7 @@ def _build_series(part: _Part, rules: Rules, chance: float, needed: int) -> Seri
         # The steps of a noisy series, the level behind the last one, and the noise around it.
         least = part.measure.min_change if rules.at_least is None else rules.at_least
         steps: tuple[noisy_steps.LevelStep, ...] = ()
-        if _is_tested(part):
+        if _is_tested(part) and len(values) >= needed:
             # Equal values in an order that has nothing to do with time.
             ids = [entry.receipt_id.encode("utf-8", "replace") for entry in part.entries]
             ties = [int(blake2b(one, digest_size=8).hexdigest(), 16) for one in ids]
