@@ -50,7 +50,6 @@ def alike_neighbours(draw: random.Random, number: int) -> list[float]:
 def found(
     draw: random.Random, values: Sequence[float], **rule: float
 ) -> tuple[noisy_steps.LevelStep, ...]:
-    pytest.importorskip("ruptures")
     ties = [draw.getrandbits(32) for _ in values]
     return noisy_steps.find_steps(values, ties, noisy_steps.StepRule(**rule))
 
@@ -144,10 +143,10 @@ def test_too_short_series_have_no_steps() -> None:
         assert least <= sum(found(draw, values, chance=0.01) != () for _ in range(50)) <= most
 
 
-def test_without_ruptures_one_sentence_says_what_to_install(monkeypatch) -> None:
+def test_without_scipy_one_sentence_says_what_to_install(monkeypatch) -> None:
     """Counts need no library, and the message says so."""
-    monkeypatch.setitem(sys.modules, "ruptures", None)
-    with pytest.raises(UsageError, match=r"pip install 'compilediag\[stats\]' .* --measure recomp"):
+    monkeypatch.setitem(sys.modules, "scipy.stats", None)
+    with pytest.raises(UsageError, match=r"pip install 'compilediag\[stats\]'; .* --measure recomp"):
         noisy_steps.find_steps([1.0] * 20, range(20), noisy_steps.StepRule())
 
 

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from compilediag.extensions.fleet.options import parse_moment
 from compilediag.views.format import format_pair, format_quantity
 
 Run = Callable[..., str]
-NEEDS_RUPTURES = pytest.mark.skipif(find_spec("ruptures") is None, reason="not for this Python")
 
 
 def change_of(number: int) -> Change:
@@ -56,7 +54,6 @@ def run(receipts: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     return call
 
 
-@NEEDS_RUPTURES
 def test_trend_shows_since_when(run: Run) -> None:
     """One screen: what got worse, since when, what else changed, and what to type next."""
     screen = run("trend", "receipts")
@@ -80,7 +77,6 @@ def test_trend_shows_since_when(run: Run) -> None:
     assert len(lines) <= 24
 
 
-@NEEDS_RUPTURES
 def test_trend_of_one_measure(run: Run) -> None:
     """Asked for by name, with a bound that nothing reaches."""
     screen = run("trend", "receipts", "--measure", "step_s", "--at-least", "50")
@@ -164,7 +160,6 @@ def test_counts_are_shown_in_full() -> None:
     assert format_pair(1000, 1001, "count", "->") == "1,000 -> 1,001"
 
 
-@NEEDS_RUPTURES
 def test_an_uncertain_beginning_is_shown_as_a_range(tmp_path: Path, run: Run) -> None:
     """A small slowdown in much noise: between which receipts, and the most likely one."""
 

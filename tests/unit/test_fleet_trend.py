@@ -20,8 +20,6 @@ from compilediag.extensions.fleet.measures import MEASURES
 from compilediag.extensions.fleet.stats import compute_stats
 from compilediag.extensions.fleet.trend import Rules, compute_trends
 
-pytest.importorskip("ruptures")
-
 DRAW = random.Random(20_261_121)
 NOISE = [1 + 0.02 * DRAW.gauss(0, 1) for _ in range(400)]
 """Two percent, the same in every test."""
@@ -89,12 +87,12 @@ def test_a_recompile_that_stays_is_a_change() -> None:
 
 
 def test_counts_need_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without ruptures they are followed all the same, and what needs it says so."""
-    monkeypatch.setitem(sys.modules, "ruptures", None)
+    """Without scipy they are followed all the same, and what needs it says so."""
+    monkeypatch.setitem(sys.modules, "scipy.stats", None)
     made = [*entries(range(30)), *entries(range(30, 33), compile__recompiles=2)]
     event = event_of(compute_trends(made, Rules(measures=("recompiles",))))
     assert event.first.path == "r00030.json"
-    with pytest.raises(UsageError, match="need ruptures"):
+    with pytest.raises(UsageError, match="need scipy"):
         compute_trends(made)
 
 

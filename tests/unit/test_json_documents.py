@@ -81,8 +81,6 @@ CASES: dict[str, tuple[str, ...]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_printed_fits_its_schema(name: str, tmp_path: Path, capsys) -> None:
     """Every field that is printed is declared, and every declared one is printed."""
-    if name == "trend":
-        pytest.importorskip("ruptures")
     made = {"LANE": lane, "SIZE": with_source}
     words = [str(made[word](tmp_path)) if word in made else word for word in CASES[name]]
     assert cli.main(words) == 0

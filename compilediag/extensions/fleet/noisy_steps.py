@@ -1,14 +1,14 @@
-"""Lasting steps of a noisy series: proposed by ruptures, tested by scipy's rank sums, and located.
+"""Lasting steps of a noisy series: proposed, tested by scipy's rank sums, and located.
 
-The ranks of the series, and again those of each part, are partitioned at the least cost (PELT, of
-ruptures), with a penalty so low that every step which could pass the test is proposed. Each is then
-tested between its neighbours (Wilcoxon, Mann and Whitney), and the most doubtful is dropped, until
-chance explains none of the rest and none is too small to matter. Each probability is multiplied by
-the number of places in the series (Bonferroni), and by two: half of the permitted error goes to a
-single step, half to those between others, for which it is divided once more by how often a series
-can be halved. Only ranks count: no distribution of the noise is assumed, and an outlier is one
-rank. Ties are broken by keys that have nothing to do with the order, which keeps every order
-equally likely where nothing changed.
+The ranks of the series, and again those of each part, are partitioned at the least cost (Jackson
+and others, IEEE Signal Processing Letters 12, 2005, 105-108), with a penalty so low that every step
+which could pass the test is proposed. Each is then tested between its neighbours (Wilcoxon, Mann
+and Whitney), and the most doubtful is dropped, until chance explains none of the rest and none is
+too small to matter. Each probability is multiplied by the number of places in the series
+(Bonferroni), and by two: half of the permitted error goes to a single step, half to those between
+others, for which it is divided once more by how often a series can be halved. Only ranks count: no
+distribution of the noise is assumed, and an outlier is one rank. Ties are broken by keys that have
+nothing to do with the order, which keeps every order equally likely where nothing changed.
 
 To place a step, both levels are taken as the centre of their side. Moving the step over a value
 costs what the value lies farther from its new level than from its old one, in squared deviations of
@@ -85,12 +85,12 @@ def find_steps(
         rule: what counts as a step.
 
     Raises:
-        UsageError: ruptures is not installed.
+        UsageError: scipy is not installed.
     """
-    ruptures, stats, numpy = _require_libraries()
+    stats, numpy = _require_libraries()
     size, series = len(values), numpy.asarray(values, float)
     ranks = numpy.argsort(numpy.lexsort((ties, series)))
-    splits = _propose(ruptures, numpy, ranks)
+    splits = _propose(numpy, ranks)
     rest = numpy.concatenate([part - part.mean() for part in numpy.split(ranks, splits)])
     worth = _compute_worth(float(rest[1:] @ rest[:-1] / (rest @ rest)), size, len(splits) + 1)
     while splits:
@@ -117,18 +117,35 @@ def find_steps(
     return ()
 
 
-def _propose(ruptures: Any, numpy: Any, values: Any) -> list[int]:
+def _propose(numpy: Any, values: Any) -> list[int]:
     """Propose where there may be steps: in the whole, and again within each part, whose own ranks
     show what a larger step elsewhere hides."""
     size = len(values)
     if size < 2 * SHORTEST:
         return []
     ranks = numpy.argsort(numpy.argsort(values))
-    search = ruptures.KernelCPD("linear", min_size=SHORTEST)
-    *splits, _ = search.fit_predict(ranks, pen=_PENALTY * float(ranks.var()))
+    splits = _partition(numpy, ranks, _PENALTY * float(ranks.var()))
     for low, high in pairwise((0, *splits, size)) if splits else ():
-        splits += [low + split for split in _propose(ruptures, numpy, values[low:high])]
+        splits += [low + split for split in _propose(numpy, values[low:high])]
     return sorted(splits)
+
+
+def _partition(numpy: Any, values: Any, penalty: float) -> list[int]:
+    """Partition values at the least squared deviations from the means of parts of `SHORTEST` values
+    or more, each but the first at a penalty; the indexes where parts begin."""
+    sums = numpy.concatenate([[0.0], values.cumsum()])
+    gains, lasts = numpy.full(len(sums), -numpy.inf), [0] * len(sums)
+    gains[0] = 0.0
+    for end in range(SHORTEST, len(sums)):
+        starts = numpy.arange(end - SHORTEST + 1)
+        options = gains[starts] + (sums[end] - sums[starts]) ** 2 / (end - starts) - penalty
+        lasts[end] = int(options.argmax())
+        gains[end] = options[lasts[end]]
+    splits, begin = list[int](), lasts[-1]
+    while begin:
+        splits.append(begin)
+        begin = lasts[begin]
+    return splits[::-1]
 
 
 def _compute_worth(correlation: float, size: int, parts: int) -> float:
@@ -144,15 +161,14 @@ def _compute_worth(correlation: float, size: int, parts: int) -> float:
     return (1 - correlation) / (1 + correlation)
 
 
-def _require_libraries() -> tuple[Any, Any, Any]:
-    """Import ruptures, scipy.stats and numpy."""
+def _require_libraries() -> tuple[Any, Any]:
+    """Import scipy.stats and numpy."""
     try:
-        return import_module("ruptures"), import_module("scipy.stats"), import_module("numpy")
+        return import_module("scipy.stats"), import_module("numpy")
     except ImportError as error:
         raise UsageError(
-            "trends of timings, memory and checks need ruptures, and it is not installed: "
-            "pip install 'compilediag[stats]' (for Python up to 3.13); counts can do without: "
-            "--measure recompiles"
+            "trends of timings, memory and checks need scipy, and it is not installed: "
+            "pip install 'compilediag[stats]'; counts can do without: --measure recompiles"
         ) from error
 
 
