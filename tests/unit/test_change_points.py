@@ -146,7 +146,9 @@ def test_too_short_series_have_no_steps() -> None:
 def test_without_scipy_one_sentence_says_what_to_install(monkeypatch) -> None:
     """Counts need no library, and the message says so."""
     monkeypatch.setitem(sys.modules, "scipy.stats", None)
-    with pytest.raises(UsageError, match=r"pip install 'compilediag\[stats\]'; .* --measure recomp"):
+    with pytest.raises(
+        UsageError, match=r"pip install 'compilediag\[stats\]'; .* --measure recomp"
+    ):
         noisy_steps.find_steps([1.0] * 20, range(20), noisy_steps.StepRule())
 
 

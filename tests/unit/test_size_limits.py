@@ -80,6 +80,13 @@ def test_what_needed_the_number(by: str, calls: tuple[str, ...], text: str) -> N
     assert found.condition == "Eq(x.size()[0], 4)"
 
 
+def test_an_assertion_that_another_function_decides() -> None:
+    """torch traces `all` by a branch of its own; the other side of it raises."""
+    texts = ("assert all(len(x) == n for x in pairs)", "if not elem:")
+    guard = SizeGuard("Eq(s0, 4)", (("s0", X),), (X,), ("inner",), (LINE, LINE), texts)
+    assert locate_size_limit(guard, (ROOT,)).how == "assertion"
+
+
 def test_a_size_that_torch_needed_after_the_tracing() -> None:
     """No line of the user's: none is named."""
     found = locate_size_limit(SizeGuard("Eq(s0, 4)", (("s0", X),), (X,), ("codegen",), (), ()), ())

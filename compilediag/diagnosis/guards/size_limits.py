@@ -157,7 +157,8 @@ def _infer_how(guard: SizeGuard, text: str) -> How:
     if outermost and outermost[0].startswith("_check"):
         return "check"
     if "inner" in calls[:2] or calls[:1] == ("__bool__",):
-        return "assertion" if text.startswith("assert") else "branch"
+        # What an assertion calls may decide it, as `all` does: its other side raises.
+        return "assertion" if any(t.startswith("assert") for t in guard.texts) else "branch"
     if _LOOPS.intersection(calls) or (calls[:1] == ("__index__",) and "range(" in text):
         return "loop"
     if _RESHAPES.intersection(calls):  # which many operations use inside
