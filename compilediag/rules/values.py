@@ -27,8 +27,9 @@ EACH_VALUE = Advice(
     "outside of the compiled function what depends on it",
 )
 NUMBER = Advice(
-    "torch makes a graph for each value of {name}: leave it where the values are few; else let a "
-    "tensor hold it, or compute outside of the compiled function what needs it",
+    "torch makes a graph for each value of {name}: leave it where the values are few; else compute "
+    "outside of the compiled function what needs it, or let a tensor hold it where every operator "
+    "takes one",
 )
 NEEDED = Advice(
     "torch makes a graph for each value of {name}, because {needed}: leave it where the values are "
@@ -186,7 +187,8 @@ def _describe_optimizer(known: Facts) -> TitleAndAdvice:
     if _DICT.search(variable) or any(map(_KEYS.fullmatch, values)):
         return title, FIRST_STATE if _STATE.search(variable) else SAME_OPTIMIZER
     numbers = bool(values) and all(map(facts.is_number, values))
-    return title, NUMBER if numbers and not variable.endswith("param_groups") else SAME_OPTIMIZER
+    of_groups = not numbers or variable.endswith("param_groups")
+    return title, SAME_OPTIMIZER if of_groups else _describe_number(known)
 
 
 def _describe_unknown(known: Facts) -> TitleAndAdvice:
