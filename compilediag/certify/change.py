@@ -28,7 +28,8 @@ class ChangedFile:
     removed: tuple[tuple[int, ...], ...] = ()  #: Of each place where code was only removed, the
     #: lines beside it; one of them has to run.
     branches: tuple[tuple[int, int], ...] = ()  #: First lines of blocks of the old text that are
-    #: gone, or whose condition is another one, each after that of its function (0: the module).
+    #: gone, or whose condition is another one, each after that of its function (0: the module). Of
+    #: an `if` without `else`, -30 is the way past it, whose condition is at line 30.
     uncounted: frozenset[str] = frozenset()  #: Attributes that the old text updates from what
     #: they were, as a counter, and the new one does not.
 
@@ -126,6 +127,9 @@ def _iterate_branches(
         for part in blocks:
             head = range(start, part[0].lineno)  # the condition, `else`
             is_other = is_other or (part is blocks[0] and not gone.isdisjoint(head))
+            ends_here = isinstance(statement, ast.If) and not statement.orelse
+            if is_other and ends_here and not isinstance(part[-1], ast.Raise):
+                yield entry, -statement.lineno
             start = (part[-1].end_lineno or 0) + 1
             if isinstance(part[-1], ast.Raise):
                 continue

@@ -275,7 +275,7 @@ def check_exercised(
         if not before.is_watched:  # another point is open, or an execution follows
             sentence = f"{where} may never have run: no execution of it has looked"
     details = [f"not run: {file}:{line}" for file, line in missed]
-    details += [f"not run in the old state: {file}:{line}" for file, line in gone]
+    details += [f"not run in the old state: {_list_lines([at])}" for at in gone]
     details += sorted({record.problem for record in after.timeline.lines_run if record.problem})
     return JudgedPoint("exercised", outcome, sentence, figures, tuple(details))
 
@@ -287,8 +287,9 @@ def _collect_lines(state: ExecutedState, calls: Iterable[CallVaried]) -> set[tup
 
 
 def _list_lines(lines: list[tuple[str, int]]) -> str:
-    """List lines by file: "model.py:41, 42"."""
+    """List lines by file: "model.py:41, 42", and the way past an `if` as "30 not taken"."""
     by_file: dict[str, list[str]] = {}
     for file, line in lines:
-        by_file.setdefault(file.rpartition("/")[2], []).append(str(line))
+        shown = str(line) if line > 0 else f"{-line} not taken"
+        by_file.setdefault(file.rpartition("/")[2], []).append(shown)
     return "; ".join(f"{file}:{', '.join(numbers[:8])}" for file, numbers in by_file.items())

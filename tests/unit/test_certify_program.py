@@ -257,6 +257,13 @@ def test_what_never_ran_and_is_gone_is_not_decided() -> None:
     assert check_exercised(run(6), new, change, ([], [made])).outcome == "undecided"
 
 
+def test_the_way_past_an_if_that_is_gone_has_to_have_been_taken() -> None:
+    change = replace(LINES, files=(replace(LINES.files[0], branches=((6, -7), (6, 8))),))
+    point = check_exercised(run(6, 8), run(3, 4, 9, 12), change)
+    assert "never run, so not compared (--also could): the branch at app.py:7 not" in point.sentence
+    assert check_exercised(run(6, 8, -7), run(3, 4, 9, 12), change).outcome == "holds"
+
+
 def test_a_changed_line_may_run_in_a_call_that_was_made_again() -> None:
     made = varied("size 4 → 1", lines=(WatchedLines(FILE, (9,)),))
     assert check_exercised(state(), run(3, 4, 12), LINES, ([], [made])).outcome == "holds"

@@ -8,7 +8,7 @@ import functools
 import os
 import sys
 import types
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection, Generator, Iterator
 from typing import Any
 
 from compilediag_harness.base.post_import import PostImport
@@ -34,6 +34,7 @@ from compilediag_harness.wire import (
     TrialPlan,
     WatchedLines,
     describe_stance,
+    find_resumed_line,
 )
 
 
@@ -191,6 +192,9 @@ class LineWatcher:
         self._planned = planned
         self._left = {os.path.realpath(plan.file): set(plan.lines) for plan in planned}
         """Lines that were not seen yet, by file."""
+        self._skips = {os.path.realpath(plan.file): [*_list_skips(plan)] for plan in planned}
+        self._previous: dict[types.CodeType, int] = {}
+        """The line before, of each code."""
         self._in_graph: dict[str, set[int]] = {file: set() for file in self._left}
         self._traced: dict[str, tuple[int, set[tuple[str, int]]]] = {}
         """The last attempt at each compile in progress, by its id, and the lines traced in it."""
@@ -201,15 +205,27 @@ class LineWatcher:
         imports.run_after_import(torch_names.SYMBOLIC_CONVERT, lambda _: self._watch_dynamo())
 
     def handle_entry(self, frame: types.FrameType) -> None:
-        """Nothing: lines alone count."""
+        """A function begins, or ends: what comes next is not behind the line before."""
+        self._previous.pop(frame.f_code, None)
 
     handle_exit = handle_entry
 
     def handle_line(self, frame: types.FrameType, line: int) -> None:
         """A line is about to be run."""
         if file := self._find_file(frame.f_code):
-            self._left[file].discard(line)
+            self._left[file].difference_update(self._list_seen(file, frame.f_code, line))
             self._stop_if_done()
+
+    def _list_seen(self, file: str, code: types.CodeType, line: int) -> list[int]:
+        """List what a line shows: itself, and the ways past an `if` that led to it."""
+        before = self._previous.get(code) or find_resumed_line(code.co_name)
+        self._previous[code] = line
+        skipped = [
+            -start
+            for start, block in self._skips[file]
+            if start <= before < block and not start <= line <= block
+        ]
+        return [line, *skipped]
 
     def finish(self, session: Session) -> None:
         """Emit what was seen; nothing is followed any more."""
@@ -281,7 +297,8 @@ class LineWatcher:
         known = self._traced.get(compile_id)
         if known is None or known[0] != attempt:  # a restart traces anew
             known = self._traced[compile_id] = (attempt, set())
-        known[1].add((file, line))
+            self._previous.clear()
+        known[1].update((file, seen) for seen in self._list_seen(file, code, line))
 
     def _handle_row(self, row: Any) -> None:
         """A compile has ended: what it traced is run where it was not given up."""
@@ -291,6 +308,14 @@ class LineWatcher:
             self._left[file].discard(line)
             if getattr(row, "graph_op_count", None):
                 self._in_graph[file].add(line)
+
+
+def _list_skips(plan: WatchedLines) -> Iterator[tuple[int, int]]:
+    """List each `if` whose other way is watched: its line, and the first one of its block."""
+    for line in plan.lines:
+        block = min((other for other in plan.lines if other > -line), default=0)
+        if line < 0 < block:
+            yield -line, block
 
 
 # At its first call: a relative path is another one in another folder.

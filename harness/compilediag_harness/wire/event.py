@@ -23,7 +23,7 @@ LINES_LEFT_OUT = "    … {} lines left out"
 LOG_OVER_LIMIT = "    … the log of this process is over its limit"
 """The last line of a process in torch_logs.txt that had more to write."""
 
-_RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_\d+", re.DOTALL)
+_RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d+)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +167,12 @@ def find_resumed_function(name: str) -> str | None:
     """Find the function that a frame called `name` resumes after a graph break; None for others."""
     match = _RESUMED.fullmatch(name)
     return None if match is None else match["function"]
+
+
+def find_resumed_line(name: str) -> int:
+    """Find the line of the graph break behind which a frame goes on; 0 for others."""
+    match = _RESUMED.fullmatch(name)
+    return 0 if match is None else int(match["line"])
 
 
 def clip(text: str, limit: int = TEXT_LIMIT) -> str:

@@ -113,6 +113,7 @@ class WatchedLines:
 
     file: str
     lines: tuple[int, ...]
+    """-30: the way past an `if` at line 30, whose block begins with the next line of these."""
 
 
 @dataclass(frozen=True, slots=True)
