@@ -205,10 +205,14 @@ class LineWatcher:
         imports.run_after_import(torch_names.SYMBOLIC_CONVERT, lambda _: self._watch_dynamo())
 
     def handle_entry(self, frame: types.FrameType) -> None:
-        """A function begins, or ends: what comes next is not behind the line before."""
+        """A function begins: its first line is not behind the one before."""
         self._previous.pop(frame.f_code, None)
 
-    handle_exit = handle_entry
+    def handle_exit(self, frame: types.FrameType) -> None:
+        """A function ends, past an `if` where that was the line before."""
+        before = self._previous.pop(frame.f_code, 0)
+        if file := self._find_file(frame.f_code):
+            self._left[file].difference_update(self._list_skipped(file, before, 0))
 
     def handle_line(self, frame: types.FrameType, line: int) -> None:
         """A line is about to be run."""
@@ -220,12 +224,15 @@ class LineWatcher:
         """List what a line shows: itself, and the ways past an `if` that led to it."""
         before = self._previous.get(code) or find_resumed_line(code.co_name)
         self._previous[code] = line
-        skipped = [
+        return [line, *self._list_skipped(file, before, line)]
+
+    def _list_skipped(self, file: str, before: int, line: int) -> list[int]:
+        """List the ways past an `if` that lead from one line to another."""
+        return [
             -start
             for start, block in self._skips[file]
             if start <= before < block and not start <= line <= block
         ]
-        return [line, *skipped]
 
     def finish(self, session: Session) -> None:
         """Emit what was seen; nothing is followed any more."""
