@@ -31,6 +31,10 @@ NUMBER = Advice(
     "outside of the compiled function what needs it, or let a tensor hold it where every operator "
     "takes one",
 )
+MANY_NUMBERS = Advice(
+    "torch makes a graph for each value of {name}: compute outside of the compiled function what "
+    "needs it, or let a tensor hold it where every operator takes one",
+)
 NEEDED = Advice(
     "torch makes a graph for each value of {name}, because {needed}: leave it where the values are "
     "few; else {instead}",
@@ -54,6 +58,9 @@ INSTANCES = Advice(
     "torch makes a graph for each value of {name}, which tells instances of one class apart: leave "
     "it where they are fewer than the recompile limit; else compile what contains them, once",
 )
+
+_FEW = 4
+"""Values that may be all there are."""
 
 _INSTEAD = {
     "condition": "decide outside of the compiled function, or compute both sides (torch.where)",
@@ -111,7 +118,7 @@ def _describe_number(known: Facts) -> Advice:
         return SYMBOL
     passed = known.find_passed(group.variable) if group.code == "CD107" else None
     if not floats or passed is None or not facts.is_used_as(group, TENSOR_USES):
-        return NUMBER
+        return MANY_NUMBERS if len({*facts.list_values(group)}) > _FEW else NUMBER
     return PASSED_AS_TENSOR.fill(expression=passed)
 
 

@@ -17,12 +17,14 @@ from compilediag.views.style import RenderOptions
 MAX_FRAMES, MAX_LINES, MAX_NAMED = 5, 2, 3
 """Frames on a screen, lines of each, and dimensions, spans of sizes or reasons in one sentence."""
 
-_REASON = re.compile(r" \(guard[^;]*\)(?=;|$)")
+_REASON = re.compile(r"(?: up to [\d,]+)?(?: \(guard[^;]*\))?(?=;|$)")
 
 
-def render_graphs(receipt: Receipt, options: RenderOptions, *, complete: bool) -> list[str]:
+def render_graphs(
+    receipt: Receipt, options: RenderOptions, suffix: str = "", *, complete: bool
+) -> list[str]:
     """Render a line for each frame whose sizes are known, on a screen for the first ones, and what
-    a limit hid, or showed since it was lifted."""
+    a limit hid, or showed since it was lifted. `suffix`: see `choose_command`."""
     # What is left of a function behind a graph break comes last.
     sentences = sorted(list_served(receipt, options), key=lambda text: "(resumed)" in text)
     shown = sentences if complete else sentences[:MAX_FRAMES]
@@ -36,7 +38,7 @@ def render_graphs(receipt: Receipt, options: RenderOptions, *, complete: bool) -
                 wrapped = options.wrap("; ".join(parts), "  ", "    ")
                 parts.pop()
         lines += wrapped[:MAX_LINES] if not complete else wrapped
-    lines += format_more(len(sentences) - len(shown), ": compilediag show --all")
+    lines += format_more(len(sentences) - len(shown), f": compilediag show --all{suffix}")
     if receipt.compile.recompile_limit_hits:
         target = options.clean(format_target(receipt), 200)
         unseen = f"what changes once the limit is hit: compilediag run --past-limit {target}"

@@ -20,9 +20,12 @@ MAX_ROWS = 10
 """On the screen of a verdict."""
 
 
-def build_varied(receipt: Receipt, options: RenderOptions, *, complete: bool) -> list[Block]:
+def build_varied(
+    receipt: Receipt, options: RenderOptions, suffix: str = "", *, complete: bool
+) -> list[Block]:
     """Build the table of what varied, a row for each act: the values of a frame that one line
-    changed. Of less than two rows a finding says as much; `complete` has it even so."""
+    changed. Of less than two rows a finding says as much; `complete` has it even so. `suffix`: see
+    `choose_command`."""
     named = {row.variable for row in receipt.compile.varied if not _is_condition(row)}
     acts: dict[object, list[VariedValue]] = {}
     for row in receipt.compile.varied:
@@ -50,7 +53,7 @@ def build_varied(receipt: Receipt, options: RenderOptions, *, complete: bool) ->
         return []
     limit = len(rows) if complete else MAX_ROWS
     left_out = receipt.compile.varied_left_out + max(0, len(rows) - limit)
-    more = "counted and not listed" if complete else "compilediag show --all"
+    more = "counted and not listed" if complete else f"compilediag show --all{suffix}"
     notes = [f"+{left_out} more: {more}"] if left_out else []
     shown = rows[:limit]
     names = ("what varied", "in", "values", "changed by")

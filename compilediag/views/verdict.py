@@ -80,8 +80,8 @@ def render(
         tail += options.wrap(f"each rank: compilediag show --ranks{suffix}", "  also: ")
     following = choose_command(receipt, suffix, changed=changed)
     tail += options.wrap_commands([options.clean(following, 400)])
-    table = render_lines(build_varied(receipt, options, complete=complete), options)
-    graphs = render_graphs(receipt, options, complete=complete)
+    table = render_lines(build_varied(receipt, options, suffix, complete=complete), options)
+    graphs = render_graphs(receipt, options, suffix, complete=complete)
     head += ["", *table] if table else []
     head += ["", *graphs] if graphs else []
     room = SCREEN_LINES - len(head) - len(tail) - 2
