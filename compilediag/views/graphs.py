@@ -63,9 +63,10 @@ def list_served(
             frames.setdefault(sizes.frame, []).append(_describe_sizes(sizes, does, options))
     # Graphs of another mode, or of other arguments, may serve other sizes.
     apart = {row.frame for row in receipt.compile.varied if row.rule not in SIZES}
+    like = ", in calls that differ only in these sizes from that of its last compile,"
     return [
         name
-        + (", in calls like that of its last compile," if frame in apart else "")
+        + (like if frame in apart else "")
         + f" serves {'; '.join(dict.fromkeys(frames[frame]))}"
         for frame, name in name_frames(frames, options, 30).items()
     ]
