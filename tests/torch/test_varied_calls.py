@@ -1111,8 +1111,9 @@ def test_calls_for_which_no_time_is_left_are_counted():
 
     made, ended, _ = vary(call_with(wait, (torch.ones(5, 2),)), vary_s=1.0)
     assert (KIND, "as it was") in made
-    assert "for which no time was left in 1 s" in ended[0].left_out[-1]
-    assert ended[0].seconds < 4
+    assert any("for which no time was left in" in text for text in ended[0].left_out)
+    assert "beyond the run, for which no time was left" in ended[0].left_out[-1]
+    assert ended[0].seconds < 6
 
 
 def test_a_program_that_compiles_for_long_has_more_time(monkeypatch):
@@ -1128,7 +1129,7 @@ def test_a_program_that_compiles_for_long_has_more_time(monkeypatch):
     made, ended, _ = vary(call_with(wait, (torch.ones(5, 2),)), vary_s=0.1)
     assert (KIND, "size 5 → 1") in made
     assert (KIND, "size 5 → 1, own backend") not in made
-    assert "2 of 25 calls, for which no time was left in 20 s" in ended[0].left_out[-1]
+    assert "2 of 26 calls, for which no time was left in 20 s" in ended[0].left_out[-1]
 
 
 def test_without_a_fork_the_process_itself_makes_the_calls(monkeypatch, capfd):

@@ -216,9 +216,10 @@ class _Varier:
                 # The program's backend may need as long as it did for a call of the program's.
                 needed = self._compile_s / len(kept) if varied.variation.own_backend else 0.0
                 limit_s = self._limit_s if 2 * number >= len(calls) else self.longest_s
-                if time.monotonic() + needed > began + limit_s:
+                spent_s = time.monotonic() - began
+                if spent_s + needed > limit_s:
                     left = f"{len(calls) - number} of {len(calls)} calls"
-                    send(f"{left}, {NO_TIME_LEFT} in {limit_s:.0f} s")
+                    send(f"{left}, {NO_TIME_LEFT} in {max(spent_s, limit_s):.0f} s")
                     break
                 if varied.kind in failed:
                     continue
