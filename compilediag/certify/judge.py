@@ -6,14 +6,21 @@ held; `Certificate.further` says what could be executed to decide it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from compilediag.certify.calls import compare_calls
 from compilediag.certify.change import Change
 from compilediag.certify.cost import state_cost
-from compilediag.certify.other_inputs import check_other_inputs, compare_varied_calls
+from compilediag.certify.other_inputs import (
+    ComparedCall,
+    check_other_inputs,
+    compare_varied_calls,
+)
 from compilediag.certify.points import Certificate, ExecutedState
 from compilediag.certify.program import check_exercised, check_program
 from compilediag.certify.results import check_results
 from compilediag.certify.totals import check_better, check_compiled
+from compilediag_harness.wire import CallVaried
 
 
 def judge(
@@ -58,12 +65,7 @@ def judge(
     )
     old = before if again is None else again
     made = varied_calls if again is None else compare_varied_calls(again, after, calls)
-    equal = [its for its in made if its.judged == "equal"]
-    # Of a limit that the new state sets, what runs is the line that raises.
-    shown = [*equal, *(its for its in made if its.judged == "limit")]
-    exercised = check_exercised(
-        old, after, change, ([its.before for its in equal], [its.after for its in shown])
-    )
+    exercised = check_exercised(old, after, change, _list_compared(made))
     others = (
         check_better(before, after),
         check_compiled(before, after, same_calls=calls.mismatch is None),
@@ -78,3 +80,11 @@ def judge(
         further = "again"
     better, compiled, *last = others
     return Certificate((program, exercised, better, compiled, results, *last), further)
+
+
+def _list_compared(made: Iterable[ComparedCall]) -> tuple[list[CallVaried], list[CallVaried]]:
+    """List the calls of each state that show that what they run is compared. Of a limit that the
+    new state sets, what runs there is the line that raises; the old one went on uncompared."""
+    equal = [its for its in made if its.judged == "equal"]
+    limits = [its.after for its in made if its.judged == "limit"]
+    return [its.before for its in equal], [*(its.after for its in equal), *limits]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from compilediag.diagnosis.causes.cause_group import ALWAYS_CONSTANT, PARAMETER, find_changed_dims
@@ -61,10 +61,7 @@ class JudgedRecompiles(NamedTuple):
 
 def judge_recompiles(timeline: Timeline, causes: RunCauses) -> JudgedRecompiles:
     """Judge each recompile that counts."""
-    families: dict[tuple[int, CauseId], list[Recompile]] = defaultdict(list)
-    for event in timeline.recompiles:
-        for cause in dict.fromkeys(cause.id for cause in causes.get_causes(event)):
-            families[event.process, cause].append(event)
+    families = _group_by_cause(timeline, causes)
     epochs: dict[Hashable, set[int]] = defaultdict(set)
     for attempt in timeline.compiles:
         epochs[attempt.process, attempt.frame].add(attempt.epoch)
@@ -89,14 +86,9 @@ def judge_recompiles(timeline: Timeline, causes: RunCauses) -> JudgedRecompiles:
         return len(epochs[event.process, event.frame]) > 1
 
     def find_apart(event: Recompile) -> set[CauseId]:
-        """Find its causes of which there is no third value, or no third side."""
-        again = event.id in kept and served.is_again(event)
-        return {
-            cause.id
-            for cause in causes.get_causes(event)
-            if is_two_valued(cause)
-            or (again and is_set_apart(cause) and sides[event.id.frame, cause.id] == 1)
-        }
+        again, own = event.id in kept and served.is_again(event), causes.get_causes(event)
+        once = {cause.id for cause in own if again and sides[event.id.frame, cause.id] == 1}
+        return _find_apart(own, once)
 
     def judge(event: Recompile) -> Need:
         own = causes.get_causes(event)
@@ -127,6 +119,27 @@ def judge_recompiles(timeline: Timeline, causes: RunCauses) -> JudgedRecompiles:
     )
     apart = {event.id: frozenset(find_apart(event)) for event in events if event.id in kept}
     return JudgedRecompiles({event.id: judge(event) for event in events}, apart)
+
+
+def _group_by_cause(
+    timeline: Timeline, causes: RunCauses
+) -> Mapping[tuple[int, CauseId], list[Recompile]]:
+    """Group the recompiles of each process by their causes."""
+    families: dict[tuple[int, CauseId], list[Recompile]] = defaultdict(list)
+    for event in timeline.recompiles:
+        for cause in dict.fromkeys(cause.id for cause in causes.get_causes(event)):
+            families[event.process, cause].append(event)
+    return families
+
+
+def _find_apart(causes: Iterable[BlamedCause], once: Set[CauseId]) -> set[CauseId]:
+    """Find the causes of which there is no third value, or no third side. `once`: those that a
+    frame was compiled again for once alone, for a graph that served a later call."""
+    return {
+        cause.id
+        for cause in causes
+        if is_two_valued(cause) or (cause.id in once and is_set_apart(cause))
+    }
 
 
 def _identify_values(event: Recompile) -> Hashable:
