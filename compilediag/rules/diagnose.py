@@ -234,8 +234,10 @@ def _find_roots(findings: Sequence[Finding], analysis: Analysis) -> dict[int, in
         of_all = set[int | None]().union(*about)
         again, above = recompiled.list_of(finding), passed.get(_identify_passed(finding), set())
         is_left = finding.fix.recipe is None and analysis.find_break(again) is not None
-        frames = [{broken.frame for broken in causes.behind.list_above(i.id)} for i in again]
-        if is_left and all(its & above for its in frames):
+        if is_left and all(
+            not above.isdisjoint(broken.frame for broken in causes.behind.list_above(event.id))
+            for event in again
+        ):
             of_all = {known.get(causes.behind.breaks[event.id]) for event in again}
         if None not in of_all and of_all:
             roots[n] = min(root for root in of_all if root is not None)
@@ -267,11 +269,8 @@ def _leave_to_breaks(findings: Iterable[Finding], analysis: Analysis) -> Iterato
     recompiled = _RecompilesByCause(analysis)
     for finding in findings:
         broken = analysis.find_break(recompiled.list_of(finding))
-        if (
-            broken is None
-            or _is_break(finding)
-            or not (finding.fix.recipe or finding.fix.candidates)
-        ):
+        has_change = finding.fix.recipe or finding.fix.candidates
+        if broken is None or _is_break(finding) or not has_change:
             yield finding
             continue
         place = format_place(broken.file, broken.line)
