@@ -18,6 +18,9 @@ _NEVER_TRUE = ("TYPE_CHECKING", "typing.TYPE_CHECKING")
 _CONDITIONAL = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.Match)
 """Statements whose blocks need not run."""
 
+_SIZES = ("shape", "size", "numel", "ndim", "dim")
+"""Attributes of a tensor that say how large it is."""
+
 
 @dataclass(frozen=True, slots=True)
 class ChangedFile:
@@ -32,6 +35,8 @@ class ChangedFile:
     #: an `if` without `else`, -30 is the way past it, whose condition is at line 30.
     uncounted: frozenset[str] = frozenset()  #: Attributes that the old text updates from what
     #: they were, as a counter, and the new one does not.
+    sizes: tuple[int, ...] = ()  #: Lines of the old text that are gone and read a size of a tensor,
+    #: where the new text reads fewer.
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +111,20 @@ def _compare_texts(path: str, old: bytes, new: bytes) -> ChangedFile:
             removed.append(_find_neighbours(tree, first, last, least))
     branches = sorted({*_iterate_branches(old_tree.body, was, gone, inner)})
     uncounted = frozenset(_iterate_counted(old_tree)) - {*_iterate_counted(tree)}
-    return ChangedFile(path, tuple(sorted(lines)), tuple(removed), tuple(branches), uncounted)
+    sizes, left = _list_size_reads(old_tree), _list_size_reads(tree)
+    unread = tuple(line for line in sizes if line in gone and len(sizes) > len(left))
+    return ChangedFile(
+        path, tuple(sorted(lines)), tuple(removed), tuple(branches), uncounted, unread
+    )
+
+
+def _list_size_reads(tree: ast.Module) -> list[int]:
+    """List the lines of all reads of a size of a tensor."""
+    return sorted(
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr in _SIZES
+    )
 
 
 def _iterate_branches(

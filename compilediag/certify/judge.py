@@ -57,7 +57,8 @@ def judge(
     if before.problem != after.problem:
         return Certificate((program,))
     varied_calls = compare_varied_calls(before, after, calls)
-    other_inputs = check_other_inputs(before, after, varied_calls, varied=varied)
+    unread = [f"{file.file.rpartition('/')[2]}:{n}" for file in change.files for n in file.sizes]
+    other_inputs = check_other_inputs(before, after, varied_calls, varied=varied, unread=unread)
     is_shown = other_inputs.outcome == "holds"
     uncounted = frozenset[str]().union(*(file.uncounted for file in change.files))
     results, further = check_results(

@@ -61,6 +61,9 @@ as rounding may have made the state; "limit": beyond the run, it raises in the n
 MOST_UNTIMED = 0.5
 """Where no time was left for a larger share of the calls, the others decide nothing."""
 
+_RESIZED = re.compile(r"^(beyond the run: )?(size|dimension) .*→")
+"""Variations of a size."""
+
 _OPEN = ("open", "beyond", "moved", "equal")
 """These are not decided where there is a reason."""
 
@@ -95,8 +98,10 @@ def check_other_inputs(
     compared: Sequence[ComparedCall],
     *,
     varied: bool,
+    unread: Sequence[str] = (),
 ) -> JudgedPoint:
-    """Check that both states give the same for other inputs. `varied`: the user wants to know."""
+    """Check that both states give the same for other inputs. `varied`: the user wants to know;
+    `unread`: lines of the old state that are gone and read sizes."""
     name = "other inputs"
     if not varied:
         return JudgedPoint(name, "stated", "not compared with other inputs (--no-vary)")
@@ -119,6 +124,11 @@ def check_other_inputs(
         ProofFigure("compile again", float(counts[0]), float(counts[1])),
     )
     outcome, sentence = _conclude(before.timeline, after.timeline, compared, counts)
+    sizes = (its.before.variation for its in covered)
+    if unread and outcome in ("holds", "stated") and not any(map(_RESIZED.search, sizes)):
+        # As a factor that was 1 for every weight: nothing else would have shown it.
+        outcome, which = "undecided", "the size that it reads has been no other one"
+        sentence = f"{unread[0]} is gone, and {which} (--also could): {sentence}"
     return JudgedPoint(name, outcome, sentence, figures, tuple(details))
 
 

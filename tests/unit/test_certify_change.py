@@ -163,6 +163,15 @@ def test_attributes_that_are_counted_no_more() -> None:
         assert compare(old.replace("self.a += 1", kept), old).files[0].uncounted == set()
 
 
+def test_sizes_that_are_read_no_more() -> None:
+    """Not those that another line reads now."""
+    old = "def f(x):\n    y = x * x.size(0)\n    return y.shape\n"
+    (file,) = compare(old.replace("    y = x * x.size(0)", "    y = x"), old).files
+    assert file.sizes == (2,)
+    (file,) = compare(old.replace("x * x.size(0)", "x * x.shape[0]"), old).files
+    assert file.sizes == ()
+
+
 def test_an_else_that_is_gone_was_a_part_of_its_if() -> None:
     old = "def f(x):\n    if x:\n        a = 1\n    else:\n        a = 2\n    return a\n"
     new = "def f(x):\n    if x:\n        a = 1\n    return a\n"

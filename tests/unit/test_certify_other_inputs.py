@@ -20,10 +20,12 @@ RENAMED = Location(FILE, 30, "renamed")
 SAME, SIZE = varied("as it was"), varied("size 4 → 1")
 
 
-def judge(before: ExecutedState, after: ExecutedState, *, vary: bool = True) -> JudgedPoint:
+def judge(
+    before: ExecutedState, after: ExecutedState, *, vary: bool = True, unread: tuple[str, ...] = ()
+) -> JudgedPoint:
     calls = compare_calls(before.timeline, after.timeline)
     found = compare_varied_calls(before, after, calls)
-    return check_other_inputs(before, after, found, varied=vary)
+    return check_other_inputs(before, after, found, varied=vary, unread=unread)
 
 
 def test_equal_calls_and_what_they_compile() -> None:
@@ -392,6 +394,26 @@ def test_too_few_calls_decide_nothing() -> None:
     ]
     point = judge(*(state(SAME, SIZE, varying_ends=its) for its in ends))
     assert (point.outcome, "left out: 116 of 155 calls" in point.sentence) == ("undecided", True)
+
+
+@pytest.mark.parametrize(
+    ("label", "outcome"),
+    [
+        ("gradients off", "undecided"),
+        ("values of x × 1e6", "undecided"),
+        ("size 4 → 1", "holds"),
+        (f"{BEYOND}dimension 1 of x: 4 → 257", "holds"),
+    ],
+)
+def test_a_size_that_is_read_no_more_has_to_have_been_another_one(
+    label: str, outcome: str
+) -> None:
+    """As a factor of each weight's height and width, all of which were square."""
+    other = state(SAME, varied(label))
+    point = judge(other, other, unread=("muon.py:40",))
+    assert point.outcome == outcome
+    assert point.sentence.startswith("muon.py:40 is gone, and the size") == (outcome != "holds")
+    assert judge(other, other).outcome == "holds"
 
 
 def test_who_wants_no_varied_calls_is_told_so() -> None:
