@@ -210,7 +210,7 @@ def _find_roots(findings: Sequence[Finding], analysis: Analysis) -> dict[int, in
     such a frame hits for no other cause; or what is passed on, where the frame that broke has a
     finding of it too. A break follows from none: its line breaks by itself."""
     causes = analysis.causes
-    known = {f.about[0]: n for n, f in enumerate(findings) if f.about and f.severity != "info"}
+    known = {it: n for n, f in enumerate(findings) if f.severity != "info" for it in f.about}
     recompiled = _RecompilesByCause(analysis)
     passed: dict[Hashable, set[FrameId]] = defaultdict(set)
     for finding in findings:

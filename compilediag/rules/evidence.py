@@ -248,7 +248,9 @@ _OPERATOR_FIXES = {
         "register a fake implementation for the operator"
     ),
     r"\bout=": "call it without out=, and use what it returns",
-    r"\bbackend=|Backend compiler": (
+    "_local_scalar_dense": "give it a Python number: `int(…)` or `float(…)` where the number is "
+    "set (one of NumPy is a tensor in a graph), or before the compiled function",
+    r"\bbackend=(?!'(?:aot_)?eager)|Backend compiler `(?!(?:aot_)?eager)": (
         'find out whose exception it is: compile with backend="aot_eager", then with "eager"'
     ),
     "example_value type: (?:int|float|bool)": "compute the number from Python numbers (`math`, "

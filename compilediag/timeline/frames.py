@@ -82,8 +82,11 @@ def collect_breaks(
         own = _find_user_call(at, first.text, user_roots)
         if own is not None and (call is None or (own.file, own.line) != (call.file, call.line)):
             call, thread = own, ""
+        functions = [function for _, function, _ in reports if function]
+        if not functions and compiled and (compiled.frame.file, compiled.frame.line) == at:
+            functions = [compiled.frame.function]  # torch names no line of it
         site = BreakSite(
-            *(at.file, at.line, next((function for _, function, _ in reports if function), "")),
+            *(at.file, at.line, functions[0] if functions else ""),
             text=first.text,
             count=len(reports),
             compile_ids=tuple(dict.fromkeys(event.compile_id for _, _, event in reports)),

@@ -87,7 +87,7 @@ def build_headline(receipt: Receipt) -> Headline:
             compiled += " each" if len(frames) > 1 else ""
         else:
             compiled = f"{pluralize(seen.compiles, 'compile')} seen"
-        what = f"{compiled}, {_format_recompiles(receipt)}{_format_steps(receipt)}"
+        what = f"{compiled}, {_format_recompiles(receipt, _format_steps(receipt))}"
         if receipt.status == "complete":
             if full := _describe_nearly_full(receipt):
                 return Headline("warn", f"{full[0]}: {what}", counts)
@@ -228,8 +228,8 @@ def _describe_problems(receipt: Receipt) -> str:
     return f"{', '.join(parts)}{_format_steps(receipt)}; {_format_recompiles(receipt)}"
 
 
-def _format_recompiles(receipt: Receipt) -> str:
-    sentence = pluralize(receipt.compile.recompiles, "recompile")
+def _format_recompiles(receipt: Receipt, steps: str = "") -> str:
+    sentence = pluralize(receipt.compile.recompiles, "recompile") + steps
     all_planned = _are_all_in_warmups(receipt)
     return sentence + (", all in warm-ups" if all_planned else describe_needs(receipt))
 

@@ -52,6 +52,8 @@ def describe_finding(finding: FindingRecord, receipt: Receipt, options: RenderOp
         said = "take size 0 or 1 in some calls" if constant else "come in several sizes"
     elif register.owner in _OWNERS and register.changed in _PLAIN:
         said = grows or "change"
+    elif register.owner == "instance":
+        said = "differ between instances that share the code"
     elif register.changed in _PLAIN and register.changed != "tensor":
         said = "change from call to call"
     else:

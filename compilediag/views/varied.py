@@ -43,8 +43,14 @@ def build_varied(
         known = _is_condition(row) and row.variable in named
         if not (known or row.variable.startswith(TEMPORARY)):
             acts.setdefault(act, []).append(row)
+    # What had the same value in each graph, as parameters that are frozen in some, is one row.
+    alike: dict[object, list[VariedValue]] = {}
+    for rows in acts.values():
+        first = rows[0]
+        by = (first.changed_at, first.writers, first.process, first.epoch)
+        alike.setdefault((first.frame, first.values, by), []).extend(rows)
     # First what has another value in most graphs: what comes back needs only a few.
-    ordered = sorted(acts.values(), key=lambda rows: -max(map(_count_values, rows)))
+    ordered = sorted(alike.values(), key=lambda rows: -max(map(_count_values, rows)))
     seen = any(row.changed_at or row.writers for row in receipt.compile.varied)
     columns = 14 if seen else 24  # what nobody was seen to change has no last column
     frames = name_frames((row.frame for row in receipt.compile.varied), options, columns)
@@ -79,7 +85,9 @@ def _build_row(
     alike = max(row.alike for row in members)
     if len(names) > 1 and len({mask_indices(name) for name in names}) == 1:
         alike, names = sum(row.alike for row in members), [mask_indices(row.variable)]
-    name = name_values([*names], alike)
+    name, limit = name_values([*names], alike), max(options.width * 2 // 5, 16)
+    if len(names) > 1 and len(name) > limit:
+        name = f"{next(iter(names))} and {len(names) - 1} more"
     history = [graph.value for graph in row.values]
     distinct = [value for n, value in enumerate(history) if not n or value != history[n - 1]]
     changer = row.changed_at or next(iter(row.writers), None)
@@ -90,7 +98,7 @@ def _build_row(
     if changer is not None and classify_ownership(changer.file) != "torch":
         place = options.format_place(normalize_file(changer.file), changer.line, 20)
     return (
-        options.truncate(options.clean(name), max(options.width * 2 // 5, 16)),
+        options.truncate(options.clean(name), limit),
         frames[row.frame],
         "a condition on its size" if _is_condition(row) else shown,
         place,

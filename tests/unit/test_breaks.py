@@ -258,3 +258,61 @@ def test_an_option_is_no_advice_where_the_number_decides_a_branch(read: str, beg
     assert "capture_scalar_outputs" not in finding.fix.summary
     assert "does not help at a branch" in (finding.fix.caveat or "")
     assert finding.evidence["options"] == {"capture_scalar_outputs": "True"}
+
+
+BACKEND = """Graph break in user code at {file}:{at}
+Graph Break Reason: Encountered graph break that we cannot resume from. Graph break encountered:
+
+Backend compiler exception
+  Explanation: Backend compiler `aot_eager` failed with aten._local_scalar_dense.default
+
+    While executing %h : [num_users=1] = call_method[target=view](args = (%ins, -1, %l_self_n))
+    Original traceback:
+      File "/home/user/app.py", line 20, in call
+        return self.encode(x)
+      File "/home/user/app.py", line 36, in encode
+        h = ins.view(-1, self.n)
+
+    Use tlparse to see full graph. Adding a graph break.
+  Hint: Report an issue to the backend compiler repo.
+
+  Developer debug context: Backend: aot_eager
+    Exception:aten._local_scalar_dense.default
+
+    Traceback:
+      File "/home/user/app.py", line 39, in encode
+        return self.fc(h)
+
+
+ For more details about this graph break, please visit: https://x.org/gb/gb0219.html
+"""
+
+
+def test_an_operation_that_fails_in_the_backend_is_one_finding_at_its_line() -> None:
+    """torch reports the line of the frame, and of each frame that is given the operation."""
+    outer, inner = Location(FILE, 18, "call"), Location(FILE, 35, "encode")
+    ids = ("0/0", "1/0")
+    compiles = [
+        attempt(n, where=where, kind="failed", fail_type="Unsupported")
+        for n, where in zip(ids, (outer, inner), strict=True)
+    ]
+    breaks = tuple(
+        site(BACKEND.format(file=FILE, at=where.line), line=where.line, compile_ids=(n,))
+        for n, where in zip(ids, (outer, inner), strict=True)
+    )
+    found = diagnose(timeline(compiles, breaks=breaks)).findings
+    (finding,) = (each for each in found if each.rule != "CD901")  # no graph is left
+    assert (finding.rule, finding.severity, finding.count) == ("CD210", "error", 2)
+    assert finding.location == make_place(Location(FILE, 36, "encode"))
+    assert finding.title.endswith("Backend compiler exception: aten._local_scalar_dense.default")
+    assert finding.evidence["eager_frames"] == [[FILE, 18], [FILE, 35]]
+    assert finding.fix.summary.startswith("give it a Python number")
+
+
+@pytest.mark.parametrize(("backend", "asked"), [("inductor", True), ("aot_eager", False)])
+def test_another_backend_is_advised_where_the_programs_is_another(
+    backend: str, asked: bool
+) -> None:
+    text = BACKEND.replace("aten._local_scalar_dense", "aten.sort").replace("aot_eager", backend)
+    finding = only(timeline([attempt("0/0")], breaks=(site(text.format(file=FILE, at=14)),)))
+    assert ("whose exception" in finding.fix.summary) == asked

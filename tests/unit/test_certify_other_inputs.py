@@ -405,9 +405,7 @@ def test_too_few_calls_decide_nothing() -> None:
         (f"{BEYOND}dimension 1 of x: 4 → 257", "holds"),
     ],
 )
-def test_a_size_that_is_read_no_more_has_to_have_been_another_one(
-    label: str, outcome: str
-) -> None:
+def test_a_size_that_is_read_no_more_has_to_have_been_another_one(label: str, outcome: str) -> None:
     """As a factor of each weight's height and width, all of which were square."""
     other = state(SAME, varied(label))
     point = judge(other, other, unread=("muon.py:40",))

@@ -363,8 +363,8 @@ def with_source(*lines: str, key: str = "CD104-logged", **change: object) -> Rec
         frame=frame, process=0, epoch=0, variable="self.logged", rule="CD104", count=2, entries=(),
         values=tuple(ValueInGraph(compile_id=f"0/{n}", value=f"{n} items") for n in range(8)),
     )  # fmt: skip
-    about = {"rule": "CD104", "variable": "self.logged", "key": key}
-    own = replace(first, excerpts=(excerpt,), **about, **change)
+    about = {"rule": "CD104", "variable": "self.logged", "key": key} | change
+    own = replace(first, excerpts=(excerpt,), **about)
     in_torch = Writer(function="train", file="site-packages/torch/nn/modules/module.py", line=2902)
     other = replace(row, variable="x", writers=(in_torch,))  # which says nothing of the program
     section = replace(MADE.compile, varied=(row, other))
@@ -388,6 +388,25 @@ def test_a_finding_shows_its_line_and_what_the_value_was() -> None:
         "       │     0 items → 1 items → 2 items → 3 items → 4 items → …",
         "     advice: allocate pos.pe at its largest size in __init__",
     ]
+
+
+@pytest.mark.parametrize(
+    ("count", "said"), [(2, "fc.weight, bias_a_mu"), (9, "fc.weight and 8 more")]
+)
+def test_what_had_the_same_value_in_each_graph_is_one_row(count: int, said: str) -> None:
+    """As the parameters of a network that is frozen, beside one that is not."""
+    made = with_source("x = 1")
+    row = replace(made.compile.varied[0], rule="CD117", variable="fc.weight")
+    others = [replace(row, variable=f"fc.bias_{letter}_mu") for letter in "abcdefgh"][: count - 1]
+    section = replace(made.compile, varied=(row, *others, made.compile.varied[1]))
+    shown = render(replace(made, compile=section), RenderOptions(100)).splitlines()
+    assert [line for line in shown if line.startswith(f"  {said}")]
+    assert sum("0 items" in line for line in shown) == 2  # and that of `x`
+
+
+def test_instances_differ_and_do_not_change() -> None:
+    made = with_source("x = 1", key="CD117-bias", rule="CD117", variable="fc.bias")
+    assert "`fc.bias` differs between instances that share the code" in render(made)
 
 
 def test_frames_of_one_name_are_told_apart_by_their_lines() -> None:

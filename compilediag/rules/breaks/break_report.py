@@ -6,7 +6,7 @@ import json
 import pkgutil
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
@@ -47,6 +47,11 @@ _STACK_LINE = re.compile(
     r"(?:, in (?P<name>[^\n]{0,512}))?$",
     re.MULTILINE,
 )
+_FAILED_STACK = re.compile(r"Original traceback:(?P<text>.{1,8192}?)\n[ \t]*\n", re.DOTALL)
+_FAILED_LINE = re.compile(
+    r'^ {0,16}File "([^"\n]{1,4096})", line (\d{1,9})(?:, in ([^\n]{0,512}))?$', re.MULTILINE
+)
+"""Where `torch.fx` says which line of the program an operation comes from that failed."""
 _RAISED = re.compile(
     r"^(?:torch\.\S{0,200}\.)?(?P<type>\w{1,80}(?:Error|Exception|Unsupported)|Unsupported): ",
     re.MULTILINE,
@@ -92,7 +97,7 @@ _NAMED_IN_CONTEXT = (
     re.compile(r"method: <(\w{1,80})[^>\n]{0,200}>\.(\w{1,80})"),
     re.compile(r"call_method UserDefined\w{1,40}\((?:<class ')?([\w.]{1,200})(?:'>)?\) (\w{1,80})"),
     re.compile(r"unsupported operator: ([\w.:]{1,200})"),
-    re.compile(r"(aten\.[\w.]{1,200})$"),
+    re.compile(r"(?:Backend: \S{1,80}\s{1,20}Exception: ?)?(aten\.[\w.]{1,200})$"),
     re.compile(r"Called `(time\.\w{1,80})\(\)`"),
 )
 """Where torch's developer context carries the name of what was called."""
@@ -142,6 +147,8 @@ class BreakReport:
     """torch's hints about this very break, options apart."""
     stack: tuple[Location, ...]
     """The user's stack, outermost first; empty when torch suppressed it."""
+    failed_at: Location | None = None
+    """The line of an operation in the graph that the backend failed at."""
 
     @property
     def gb_id(self) -> str | None:
@@ -180,7 +187,13 @@ def read_break(text: str) -> BreakReport:
         options=tuple(dict.fromkeys(pair for hint in hints for pair in _OPTION.findall(hint))),
         hints=tuple(hint.strip() for hint in hints if not _GENERAL_HINT.match(hint)),
         stack=stack,
+        failed_at=_find_failed(cause),
     )
+
+
+def _find_failed(cause: str) -> Location | None:
+    lines = _FAILED_LINE.findall(_find_text(_FAILED_STACK, cause))
+    return next((Location(file, int(line), name) for file, line, name in reversed(lines)), None)
 
 
 def _extract_reason(text: str) -> str:
@@ -341,12 +354,13 @@ class ReportedBreak:
         return stack[next(entries, len(stack)) :]
 
     def find_location(self, timeline: Timeline) -> Location:
-        """Find the line to change: the site; where that is torch's own line, the innermost other
-        line of the compiled frame, or that frame itself, where the stack leaves it out (2.13 and
-        later do)."""
+        """Find the line to change: of the operation that failed, else the site; where that is
+        torch's own line, the innermost other line of the compiled frame, or that frame itself,
+        where the stack leaves it out (2.13 and later do)."""
         at = Location(self.site.file, self.site.line, self.site.function)
         compiled = [frame.where for frame in self.frames if frame.where.file]
-        lines = (at, *reversed(self.compiled_stack), *compiled)
+        failed = () if self.report.failed_at is None else (self.report.failed_at,)
+        lines = (*failed, at, *reversed(self.compiled_stack), *compiled)
         roots = timeline.user_roots
         return next((it for it in lines if classify_ownership(it.file, roots) != "torch"), at)
 
@@ -380,6 +394,17 @@ def read_break_sites(timeline: Timeline) -> Iterable[ReportedBreak]:
             tuple(frames[at] for at in within),
             tuple(resumed.get((site.file, rest), ())),
         )
+
+
+def merge_broken(parts: Sequence[ReportedBreak]) -> ReportedBreak:
+    """Merge breaks of several frames at one operation that failed: the first, with all frames."""
+    first = parts[0].site
+    ids = dict.fromkeys(compile_id for part in parts for compile_id in part.site.compile_ids)
+    site = replace(first, count=sum(part.site.count for part in parts), compile_ids=tuple(ids))
+    frames = tuple(frame for part in parts for frame in part.frames)
+    return replace(
+        parts[0], site=site, frames=frames, resumed=tuple(f for part in parts for f in part.resumed)
+    )
 
 
 def choose_severity(broken: ReportedBreak, timeline: Timeline) -> Severity:

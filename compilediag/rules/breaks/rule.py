@@ -24,6 +24,7 @@ from compilediag.rules.breaks.break_report import (
     BreakReport,
     ReportedBreak,
     choose_severity,
+    merge_broken,
     read_break_sites,
 )
 from compilediag.rules.changes import DYNAMO, OVERRIDES, ProgramChange, make_variable_change
@@ -44,7 +45,7 @@ from compilediag.timeline.compiles import CompileId
 from compilediag.timeline.frames import BreakLine
 from compilediag.timeline.ownership import classify_ownership
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import SettingChange, UserCall
+from compilediag_harness.wire import Location, SettingChange, UserCall
 
 
 @AnalysisRule
@@ -57,9 +58,15 @@ def find_breaks(analysis: Analysis) -> Iterable[Finding]:
             behind.setdefault(made_by[event.id], []).append(event.id)
     # An id of one process, or before a reset, may be that of another frame elsewhere.
     others = {event.compile_id for event in timeline.recompiles if event.id not in made_by}
+    known: dict[Location | BreakLine, list[ReportedBreak]] = {}
     for broken in read_break_sites(timeline):
         if broken.report.code not in LIMIT:
-            yield _make_break_finding(broken, timeline, behind.get(broken.site.at, ()), others)
+            known.setdefault(broken.report.failed_at or broken.site.at, []).append(broken)
+    for parts in known.values():
+        broken = merge_broken(parts)
+        ids = [its for part in parts for its in behind.get(part.site.at, ())]
+        about = tuple(part.site.at for part in parts)
+        yield structs.replace(_make_break_finding(broken, timeline, ids, others), about=about)
 
 
 def _make_break_finding(
@@ -105,7 +112,6 @@ def _make_break_finding(
         count=site.count,
         steps=(site.first_step,),
         evidence=facts,
-        about=(site.at,),
     )
 
 
