@@ -489,15 +489,23 @@ def test_the_side_on_which_a_size_left_its_range(rows: str, kind: str) -> None:
     assert (found.rule, found.evidence["kind"]) == ("CD118", kind)
 
 
-def test_a_value_that_varies_without_the_break_too_does_not_follow() -> None:
-    """The same frame is entered from a function that did not break."""
+@pytest.mark.parametrize(("calls", "follows"), [(1, True), (2, False)])
+def test_a_value_that_varies_without_the_break_too_does_not_follow(
+    calls: int, *, follows: bool
+) -> None:
+    """The same frame is entered from a function that did not break: without the break the first of
+    such calls compiles it first, and the second again."""
     inner = recompile(2, size("x"), frame=CALLEE, frame_id=1, entered_at=CALLED)
-    elsewhere = replace(inner, t=3.5, step=3, compile_id="1/3", entered_at=ENTERED)
+    elsewhere = [
+        replace(inner, t=3.5 + n, step=3 + n, compile_id=f"1/{3 + n}", entered_at=ENTERED)
+        for n in range(calls)
+    ]
     outer = replace(compiled(recompile(1), 0.5), kind="first", compile_id="0/0")
     outer = replace(outer, entered_at=replace(ENTERED, arguments=TOKENS))
-    run = broken(outer, replace(compiled(inner, 0.9), kind="first"), compiled(elsewhere))
-    timeline = Timeline(recompiles=(inner, elsewhere), user_roots=("/home/u",), **run)
-    assert {item.follows for item in diagnose(timeline).findings} == {None}
+    run = broken(outer, replace(compiled(inner, 0.9), kind="first"), *map(compiled, elsewhere))
+    timeline = Timeline(recompiles=(inner, *elsewhere), user_roots=("/home/u",), **run)
+    found = diagnose(timeline).findings
+    assert {item.follows for item in found} == ({None, found[0].id} if follows else {None})
 
 
 @pytest.mark.parametrize(

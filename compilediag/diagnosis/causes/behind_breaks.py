@@ -27,6 +27,9 @@ class BehindBreaks:
     broke: frozenset[CompileId] = frozenset()
     """The compiles in which torch met a break."""
     compiles: Mapping[CompileId, Compile] = field(default_factory=dict[CompileId, Compile])
+    direct: frozenset[CompileId] = frozenset()
+    """Recompiles of frames that only the broken function had called, the first of another caller:
+    without the break each is its frame's first compile."""
 
     def is_between_calls(self, recompile: Recompile, entry: str) -> bool:
         """True if the recompile is of a call that an earlier call of the same step differs from,
@@ -53,6 +56,8 @@ class BehindBreaks:
         """True if what changed is what a frame is called with only because of a break, made inside
         of the broken function. False for the program's state, and for what may be passed on, by its
         name, from what that function is called with: they change with and without the break."""
+        if recompile.id in self.direct:
+            return True
         if any(REGISTER[part.rule].owner not in _PASSED for part in cause.parts or (cause,)):
             return False
         at: Compile | Recompile = recompile
@@ -83,6 +88,7 @@ def find_behind_breaks(timeline: Timeline) -> BehindBreaks:
     breaks: dict[CompileId, BreakLine] = {}
     above: dict[CompileId, CompileId] = {}
     broke: set[CompileId] = set()
+    direct: dict[FrameId, CompileId] = {}
     begins: dict[FrameId, int | None] = {}  # first lines of the whole functions
     for event in sorted(timeline.compiles, key=lambda event: event.t) if sites else ():
         if not event.forward:
@@ -105,8 +111,11 @@ def find_behind_breaks(timeline: Timeline) -> BehindBreaks:
         begins[event.key] = of_whole if is_rest else event.frame.line
         if before is not None and event.kind == "first":
             behind.setdefault(event.key, (before[0], before[1].id))
-        if before is not None and event.key in behind:
+        apart = before is None or direct.get(before[1].key) == before[1].id
+        if event.key in behind and not (apart and event.key in direct):
             breaks[event.id], above[event.id] = behind[event.key]
+            if apart and event.kind != "first":
+                direct[event.key] = event.id
         site = sites.get(event.id)
         if site is not None:
             broke.add(event.id)
@@ -114,7 +123,7 @@ def find_behind_breaks(timeline: Timeline) -> BehindBreaks:
             of_name.pop(event.key, None)
             of_name[event.key] = site, event
     compiles = {event.id: event for event in timeline.compiles if event.forward} if breaks else {}
-    return BehindBreaks(breaks, above, frozenset(broke), compiles)
+    return BehindBreaks(breaks, above, frozenset(broke), compiles, frozenset(direct.values()))
 
 
 def _may_hold(broken: Compile, call: UserCall, begins: int | None) -> bool:
