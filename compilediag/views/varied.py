@@ -87,7 +87,8 @@ def _build_row(
         alike, names = sum(row.alike for row in members), [mask_indices(row.variable)]
     name, limit = name_values([*names], alike), max(options.width * 2 // 5, 16)
     if len(names) > 1 and len(name) > limit:
-        name = f"{next(iter(names))} and {len(names) - 1} more"
+        more = f", +{len(names) - 1}"
+        name = options.truncate(next(iter(names)), limit - len(more)) + more
     history = [graph.value for graph in row.values]
     distinct = [value for n, value in enumerate(history) if not n or value != history[n - 1]]
     changer = row.changed_at or next(iter(row.writers), None)

@@ -391,7 +391,7 @@ def test_a_finding_shows_its_line_and_what_the_value_was() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "said"), [(2, "fc.weight, bias_a_mu"), (9, "fc.weight and 8 more")]
+    ("count", "said"), [(2, "fc.weight, bias_a_mu"), (9, "fc.weight, +8")]
 )
 def test_what_had_the_same_value_in_each_graph_is_one_row(count: int, said: str) -> None:
     """As the parameters of a network that is frozen, beside one that is not."""
