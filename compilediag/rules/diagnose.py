@@ -293,12 +293,17 @@ def _note_wanted(findings: Iterable[Finding], analysis: Analysis) -> Iterator[Fi
         yield replace(finding, severity="info") if is_note else finding
 
 
-def _note_followers(findings: Iterable[Finding], roots: Mapping[int, int]) -> Iterator[Finding]:
+def _note_followers(findings: Sequence[Finding], roots: Mapping[int, int]) -> Iterator[Finding]:
     """Make notes of the findings that follow from another one, but for what can be mended by itself
     and what is lost for good."""
     for n, finding in enumerate(findings):
-        stays = n not in roots or finding.fix.recipe is not None or finding.rule in LIMIT
-        yield finding if stays else replace(finding, severity="info")
+        if n not in roots or finding.fix.recipe is not None:
+            yield finding
+        elif finding.rule in LIMIT and (at := findings[roots[n]].location) is not None:
+            place = format_place(at.file, at.line)
+            yield replace_advice(finding, recompiles.AFTER_BREAK.fill(place=place))
+        else:
+            yield replace(finding, severity="info")
 
 
 def _is_break(finding: Finding) -> bool:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Container, Sequence
 
 from compilediag.diagnosis.codes import SIZES
+from compilediag.receipt.finding_keys import name_carried
 from compilediag.receipt.schema.compiles import AcceptedSizes, CompileEvent, RefusedSize
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import FrameName
@@ -74,7 +75,8 @@ def list_served(
 
 def _describe_sizes(sizes: AcceptedSizes, does: str, options: RenderOptions) -> str:
     """Describe sizes: "x.shape[0] 2–15, and compiles again for 1 and 16 or more"."""
-    named = _join([options.clean(name, 60) for name in sizes.dimensions])
+    names = (name_carried(name, sizes.frame.function) for name in sizes.dimensions)
+    named = _join([options.clean(name, 60) for name in names])
     ends = (" or more" if last >= sizes.largest else f"–{last:,}" for _, last in sizes.spans)
     pairs = zip(sizes.spans, ends, strict=True)
     served = _join([f"{first:,}{end if first < last else ''}" for (first, last), end in pairs])

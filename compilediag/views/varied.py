@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import pairwise
 
-from compilediag.diagnosis.codes import REGISTER, TEMPORARY
-from compilediag.receipt.finding_keys import normalize_file, normalize_function
+from compilediag.diagnosis.codes import REGISTER, SIZES, TEMPORARY
+from compilediag.receipt.finding_keys import (
+    name_carried,
+    normalize_file,
+    normalize_function,
+)
 from compilediag.receipt.schema.compiles import VariedValue, mask_indices
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import FrameName
@@ -38,10 +42,13 @@ def build_varied(
         pairs = pairwise(row.values)
         changed = tuple(new.compile_id for before, new in pairs if new.value != before.value)
         items = (mask_indices(variable), changed)
+        if variable.startswith(TEMPORARY):
+            items = (variable.partition("[")[0], ())  # made by one line
         act = (row.process, row.epoch, row.frame.file, function, line or items)
         # A condition says no more than the value that it is on.
         known = _is_condition(row) and row.variable in named
-        if not (known or row.variable.startswith(TEMPORARY)):
+        # Sizes that a break carries on are those of other tensors; values are nowhere else.
+        if not (known or (row.variable.startswith(TEMPORARY) and row.rule in SIZES)):
             acts.setdefault(act, []).append(row)
     # What had the same value in each graph, as parameters that are frozen in some, is one row.
     alike: dict[object, list[VariedValue]] = {}
@@ -81,10 +88,10 @@ def _build_row(
     members: list[VariedValue], frames: Mapping[FrameName, str], options: RenderOptions
 ) -> tuple[str, ...]:
     row = next((row for row in members if not _is_condition(row)), members[0])
-    names = dict.fromkeys(row.variable for row in members)
+    names = dict.fromkeys(name_carried(each.variable, row.frame.function) for each in members)
     alike = max(row.alike for row in members)
     if len(names) > 1 and len({mask_indices(name) for name in names}) == 1:
-        alike, names = sum(row.alike for row in members), [mask_indices(row.variable)]
+        alike, names = sum(row.alike for row in members), [*map(mask_indices, names)][:1]
     name, limit = name_values([*names], alike), max(options.width * 2 // 5, 16)
     if len(names) > 1 and len(name) > limit:
         more = f", +{len(names) - 1}"
@@ -94,7 +101,8 @@ def _build_row(
     changer = row.changed_at or next(iter(row.writers), None)
     shown = format_history(distinct, options)
     if any(each.values != row.values for each in members):  # of the first name, not of all
-        shown = f"{options.clean(row.variable.rpartition('.')[2])}: {shown}"
+        first = name_carried(row.variable, row.frame.function).rpartition(" ")[2]
+        shown = f"{options.clean(first.rpartition('.')[2])}: {shown}"
     place = ""
     if changer is not None and classify_ownership(changer.file) != "torch":
         place = options.format_place(normalize_file(changer.file), changer.line, 20)

@@ -11,6 +11,7 @@ from compilediag.diagnosis.causes.run_causes import find_run_causes
 from compilediag.diagnosis.findings import Finding
 from compilediag.rules.diagnose import diagnose
 from compilediag.timeline.invocations import Calls, ShapeCount, Step
+from compilediag.timeline.frames import collect_frames
 from compilediag.timeline.timeline import Compile, Recompile, Timeline
 from compilediag_harness.wire import (
     EntryDiff,
@@ -506,6 +507,22 @@ def test_a_value_that_varies_without_the_break_too_does_not_follow(
     timeline = Timeline(recompiles=(inner, *elsewhere), user_roots=("/home/u",), **run)
     found = diagnose(timeline).findings
     assert {item.follows for item in found} == ({None, found[0].id} if follows else {None})
+
+
+def test_a_limit_behind_a_break_waits_for_it() -> None:
+    """What used it up may be part of the break's own finding, and of no other on the screen."""
+    again = recompile(2, size("x"), frame=CALLEE, frame_id=1, entered_at=CALLED)
+    outer = replace(compiled(recompile(1, frame_id=0), 0.5), kind="first", compile_id="0/0")
+    outer = replace(outer, entered_at=replace(ENTERED, arguments=TOKENS))
+    inner = replace(outer, compile_id="1/0", frame=CALLEE, t=0.9, recompile=None, entered_at=CALLED)
+    over = replace(again, t=4.0, step=4, compile_id="1/3")
+    run = broken(outer, inner, compiled(again), replace(compiled(over), kind="limit"))
+    frames = tuple(collect_frames(run["compiles"]))
+    timeline = Timeline(recompiles=(again, over), frames=frames, user_roots=("/home/u",), **run)
+    root, *others = diagnose(timeline).findings
+    (limit,) = (item for item in others if item.rule == "CD152")
+    assert (root.rule, limit.follows) == ("CD202", root.id)
+    assert limit.fix.summary == "remove the graph break at model.py:14 first"
 
 
 @pytest.mark.parametrize(

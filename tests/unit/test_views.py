@@ -263,7 +263,7 @@ def test_a_limit_behind_a_break_lasts_as_well() -> None:
     ("recipe", "said"),
     [
         (None, ": wanted, one graph for each variant"),
-        ("mark_dynamic", ": over, each compiled once"),
+        ("mark_dynamic", ": each compiled once, a fix is below"),
     ],
 )
 def test_what_a_recipe_prevents_is_not_called_wanted(recipe: str | None, said: str) -> None:
@@ -390,9 +390,7 @@ def test_a_finding_shows_its_line_and_what_the_value_was() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("count", "said"), [(2, "fc.weight, bias_a_mu"), (9, "fc.weight, +8")]
-)
+@pytest.mark.parametrize(("count", "said"), [(2, "fc.weight, bias_a_mu"), (9, "fc.weight, +8")])
 def test_what_had_the_same_value_in_each_graph_is_one_row(count: int, said: str) -> None:
     """As the parameters of a network that is frozen, beside one that is not."""
     made = with_source("x = 1")
@@ -402,6 +400,24 @@ def test_what_had_the_same_value_in_each_graph_is_one_row(count: int, said: str)
     shown = render(replace(made, compile=section), RenderOptions(100)).splitlines()
     assert [line for line in shown if line.startswith(f"  {said}")]
     assert sum("0 items" in line for line in shown) == 2  # and that of `x`
+
+
+def test_what_a_break_carries_on_has_the_line_of_the_break() -> None:
+    """The items of a list that the line of the break makes are one row; sizes are elsewhere."""
+    made = with_source("x = 1")
+    row, other = made.compile.varied
+    resumed = replace(row.frame, function="torch_dynamo_resume_in_forward_at_12")
+    carried = replace(row, frame=resumed, rule="CD107")
+    values = tuple(replace(value, value=f"{n}") for n, value in enumerate(row.values))
+    rows = (
+        replace(carried, variable="___stack0[0]"),
+        replace(carried, variable="___stack0[1]", values=values),
+        replace(carried, variable="___stack1", rule="CD105"),
+        other,
+    )
+    shown = render(replace(made, compile=replace(made.compile, varied=rows)), RenderOptions(120))
+    assert shown.count("line 12: value") == 1
+    assert "line 12: value[*]" in shown
 
 
 def test_instances_differ_and_do_not_change() -> None:
