@@ -10,8 +10,8 @@ from timelines import attempt, hazards, process, site
 from compilediag.diagnosis.causes.run_causes import find_run_causes
 from compilediag.diagnosis.findings import Finding
 from compilediag.rules.diagnose import diagnose
-from compilediag.timeline.invocations import Calls, ShapeCount, Step
 from compilediag.timeline.frames import collect_frames
+from compilediag.timeline.invocations import Calls, ShapeCount, Step
 from compilediag.timeline.timeline import Compile, Recompile, Timeline
 from compilediag_harness.wire import (
     EntryDiff,
