@@ -107,7 +107,7 @@ def check_other_inputs(
         return JudgedPoint(name, "stated", "not compared with other inputs (--no-vary)")
     order = get_args(Judged).index
     details = [its.why for its in sorted(compared, key=lambda its: order(its.judged)) if its.why]
-    covered, counts = [its for its in compared if its.is_covered], list[int]()
+    covered, compiles = [its for its in compared if its.is_covered], list[list[str]]()
     for when, state, made, equal in (
         ("before", before, [its.before for its in compared], [its.before for its in covered]),
         ("after", after, [its.after for its in compared], [its.after for its in covered]),
@@ -118,12 +118,12 @@ def check_other_inputs(
         details += [f"left out {when}: {text}" for end in ends for text in end.left_out]
         again = [its.variation for its in equal if its.compiles]
         details += [f"compiles again {when}: {', '.join(dict.fromkeys(again))}"] * bool(again)
-        counts.append(len(again))
+        compiles.append(again)
     figures = (
         ProofFigure("varied calls", float(len(covered)), float(len(covered))),
-        ProofFigure("compile again", float(counts[0]), float(counts[1])),
+        ProofFigure("compile again", float(len(compiles[0])), float(len(compiles[1]))),
     )
-    outcome, sentence = _conclude(before.timeline, after.timeline, compared, counts)
+    outcome, sentence = _conclude(before.timeline, after.timeline, compared, compiles)
     sizes = (its.before.variation for its in covered)
     if unread and outcome in ("holds", "stated") and not any(map(_RESIZED.search, sizes)):
         # As a factor that was 1 for every weight: nothing else would have shown it.
@@ -133,10 +133,10 @@ def check_other_inputs(
 
 
 def _conclude(
-    before: Timeline, after: Timeline, compared: Sequence[ComparedCall], compiles: Sequence[int]
+    before: Timeline, after: Timeline, compared: Sequence[ComparedCall], compiles: Sequence[list[str]]
 ) -> tuple[Outcome, str]:
-    """Conclude from all calls whether the point holds, and say why. `compiles`: how many compile
-    again in each state."""
+    """Conclude from all calls whether the point holds, and say why. `compiles`: which variations
+    compile again in each state."""
     differing = [its.why for its in compared if its.judged == "different"]
     if differing:
         return "fails", min(differing)
@@ -174,7 +174,10 @@ def _conclude(
     if limits:
         sentence += f"; {limits[0].why}{f', and {len(limits) - 1} more' * (len(limits) > 1)}"
     elif any(compiles):
-        sentence += f"; {compiles[0]} of them compile again before, {compiles[1]} after"
+        old, new = compiles
+        sentence += f"; {len(old)} of them compile again before, {len(new)} after"
+        alone = [its for its in new if its not in old]
+        sentence += f" (only after: {alone[0]})" if alone else ""
     untimed = [text for text in left_out if NO_TIME_LEFT in text]
     if not untimed:
         return "holds", sentence

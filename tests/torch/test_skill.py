@@ -165,6 +165,10 @@ def test_size_convolution():
 
     if VERSION >= (2, 13):
         assert graphs(convolve, [unbacked(n) for n in (3, 16, 1)]) == 1
+    if (2, 13) <= VERSION < (2, 14):
+        wide = nn.Sequential(nn.Conv2d(1, 8, 3, 1, 1), nn.Conv2d(8, 8, 3, 1, 1))
+        with pytest.raises(AssertionError, match="expected size"):
+            torch.compile(wide)(*unbacked(20))
 
 
 def test_size_parameter():

@@ -37,6 +37,8 @@ def test_equal_calls_and_what_they_compile() -> None:
     assert point.sentence == f"2 varied calls: all equal; {again}"
     assert "compiles again before: size 4 → 1, gradients off" in point.details
     assert [(f.before, f.after) for f in point.figures] == [(2.0, 2.0), (2.0, 1.0)]
+    # As where an edit makes a graph static that was dynamic.
+    assert judge(new, old).sentence.endswith("before, 2 after (only after: size 4 → 1)")
 
 
 @pytest.mark.parametrize(
