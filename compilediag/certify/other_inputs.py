@@ -133,7 +133,10 @@ def check_other_inputs(
 
 
 def _conclude(
-    before: Timeline, after: Timeline, compared: Sequence[ComparedCall], compiles: Sequence[list[str]]
+    before: Timeline,
+    after: Timeline,
+    compared: Sequence[ComparedCall],
+    compiles: Sequence[list[str]],
 ) -> tuple[Outcome, str]:
     """Conclude from all calls whether the point holds, and say why. `compiles`: which variations
     compile again in each state."""
