@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -507,6 +508,30 @@ def test_a_value_that_varies_without_the_break_too_does_not_follow(
     timeline = Timeline(recompiles=(inner, *elsewhere), user_roots=("/home/u",), **run)
     found = diagnose(timeline).findings
     assert {item.follows for item in found} == ({None, found[0].id} if follows else {None})
+
+
+@pytest.mark.parametrize(("values", "of_each"), [((1, 2), False), ((1, 2, 3), True)])
+def test_the_rest_is_compiled_for_each_value_that_a_break_reads(
+    values: tuple[int, ...], *, of_each: bool
+) -> None:
+    """A list that `.tolist()` made; where it changed once, a symbol may serve all others."""
+    source, facts = "L['___stack0'][0]", GuardFacts(root="argument")
+    again = [
+        recompile(
+            step,
+            FalseGuard(source, "EQUALS_MATCH", f"{source} == {old}", f"{old}", f"{new}",
+                       RESUMED, facts=facts),
+            frame=RESUMED,
+            frame_id=1,
+        )
+        for step, (old, new) in enumerate(pairwise(values), 2)
+    ]  # fmt: skip
+    outer = replace(compiled(recompile(1, frame_id=0), 0.5), kind="first", compile_id="0/0")
+    inner = replace(outer, compile_id="1/0", frame=RESUMED, t=0.9, recompile=None)
+    run = broken(outer, inner, *map(compiled, again))
+    timeline = Timeline(recompiles=tuple(again), user_roots=("/home/u",), **run)
+    (found,) = (item for item in diagnose(timeline).findings if item.rule == "CD202")
+    assert found.fix.summary.startswith("torch makes a graph of the rest") == of_each
 
 
 def test_a_limit_behind_a_break_waits_for_it() -> None:

@@ -14,7 +14,7 @@ from msgspec import structs
 from compilediag.diagnosis.causes.behind_breaks import get_whole_function
 from compilediag.diagnosis.causes.merge_by_common_cause import ANOTHER_INSTANCE
 from compilediag.diagnosis.codes import LIMIT, REGISTER, TEMPORARY
-from compilediag.diagnosis.findings import CauseId, Finding
+from compilediag.diagnosis.findings import Cause, CauseId, Finding
 from compilediag.diagnosis.guards.size_limits import locate_size_limit
 from compilediag.receipt.schema.compiles import CandidateRecord
 from compilediag.receipt.schema.evidence import BreakEvidence
@@ -66,7 +66,16 @@ def find_breaks(analysis: Analysis) -> Iterable[Finding]:
         broken = merge_broken(parts)
         ids = [its for part in parts for its in behind.get(part.site.at, ())]
         about = tuple(part.site.at for part in parts)
-        yield structs.replace(_make_break_finding(broken, timeline, ids, others), about=about)
+        found = structs.replace(_make_break_finding(broken, timeline, ids, others), about=about)
+        carried = [its for its in ids if _is_of_carried_value(analysis.causes.by_compile[its])]
+        is_read = found.rule == "CD202" and broken.site.branch is None
+        yield replace_advice(found, CARRIED) if is_read and carried[1:] else found
+
+
+def _is_of_carried_value(causes: Iterable[Cause]) -> bool:
+    """True where a value that the broken line made, which is no tensor, changed."""
+    of_rest = (cause for cause in causes if cause.variable.startswith(TEMPORARY))
+    return any(REGISTER[cause.rule].changed in ("scalar", "container") for cause in of_rest)
 
 
 def _make_break_finding(
@@ -226,6 +235,10 @@ STATE_BRANCH = Advice(
     "is set and where a state dict is loaded, and let one call before the compiled ones do what is "
     "done once",
     f"a graph for each value of a plain attribute: too many for a counter; {BRANCH.caveat}",
+)
+CARRIED = Advice(
+    "torch makes a graph of the rest for each value that this line reads: read it outside of the "
+    "compiled function, and compile what needs tensors alone in functions of its own",
 )
 WRAPPED = Advice(
     "compile it before it is wrapped, or call it outside the compiled function: Dynamo skips the "
