@@ -82,7 +82,8 @@ def compare_sources(
 
 
 def _compare_texts(path: str, old: bytes, new: bytes) -> ChangedFile:
-    old_lines, new_lines = old.split(b"\n"), new.split(b"\n")
+    # Other ends of lines are no other code.
+    old_lines, new_lines = ([x.rstrip(b"\r") for x in its.split(b"\n")] for its in (old, new))
     try:
         tree = ast.parse(new)
         old_tree = ast.parse(old)

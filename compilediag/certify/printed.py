@@ -83,6 +83,8 @@ _TORCH_LOG = re.compile(
 )
 _WARNING = re.compile(r"(?P<file>\S+\.py):\d+: (?P<text>\w*Warning\b.*)")
 _TORCH_OWN = re.compile(r"torch[/\\]_(?:dynamo|inductor|functorch|compile)|torch[/\\]fx[/\\]")
+_INTERNAL = "(Triggered internally at "
+"""In a warning of torch's C++ code, which names the program's line that it is about."""
 _PROGRESS = re.compile(r"\r|\d+%\|.*\||\d(?:it/s|s/it)\b")
 
 StreamKey = tuple[ProcessKey, str]
@@ -114,7 +116,8 @@ def read_line(line: str) -> PrintedLine:
 
 def read_printed(timeline: Timeline) -> dict[StreamKey, list[str]]:
     """Read what each process printed; of stderr without the log of torch, its own warnings on
-    compiling, progress bars, and the places of warnings: a change may move them."""
+    compiling and on how a line is written, progress bars, and the places of warnings: a change may
+    move them."""
     keys = identify_processes(timeline)
     lines: dict[StreamKey, list[str]] = {}
     for record in timeline.printed:
@@ -145,11 +148,23 @@ def _select_own_lines(lines: Sequence[str]) -> list[str]:
             continue
         if warning is None:
             own.append(line)
-        elif not _TORCH_OWN.search(warning["file"]):
-            own.append(warning["text"])
-        else:
+        elif _TORCH_OWN.search(warning["file"]):
             behind = _find_end_of_warning(lines, number)
+        elif (last := _find_internal(lines, number)) is not None:
+            behind = last + 1  # the line of source follows
+        else:
+            own.append(warning["text"])
     return own
+
+
+def _find_internal(lines: Sequence[str], number: int) -> int | None:
+    """Find the last line of a warning of torch's C++ code, which begins at one."""
+    for at in range(number, min(number + MAX_WARNING, len(lines))):
+        if _INTERNAL in lines[at]:
+            return at
+        if lines[at].startswith("  "):  # a line of source: another warning's
+            return None
+    return None
 
 
 def _find_end_of_warning(lines: Sequence[str], number: int) -> int:

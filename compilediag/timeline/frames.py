@@ -42,6 +42,8 @@ class BreakSite(wire.Location):
     """Reports, repeats included."""
     compile_ids: tuple[str, ...]
     first_step: int
+    steps: tuple[int, ...] = ()
+    """Steps of all reports."""
     attempts: frozenset[CompileId] = frozenset()
     """The compiles that met it; a restart belongs to its compile."""
     processes: tuple[int, ...] = ()
@@ -91,6 +93,7 @@ def collect_breaks(
             count=len(reports),
             compile_ids=tuple(dict.fromkeys(event.compile_id for _, _, event in reports)),
             first_step=first.step,
+            steps=tuple(dict.fromkeys(event.step for _, _, event in reports)),
             attempts=frozenset(ids),
             processes=tuple(dict.fromkeys(process for process, _, _ in reports)),
             branch=first.branch,

@@ -155,8 +155,8 @@ class Card(Struct, frozen=True):
     after: str | None
     line: str
     """The program's own line to look at first."""
-    other_lines: int
-    """Lines of the program that led there too."""
+    other_lines: tuple[str, ...]
+    """Other lines of the program that led there."""
     library: tuple[str, ...]
     """The place in a library that the line calls, or what is known instead of a line."""
     calls: bool

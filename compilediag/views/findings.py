@@ -55,6 +55,10 @@ def build_card(
         for w in lookups.list_guessed_writers(finding, receipt)[:2]
     ]
     calls = find_leading_call(finding) is not None
+    led = lookups.list_calls(finding, receipt)
+    shown = [(record.file, record.line) for record in finding.excerpts[:1]]
+    is_called = calls or bool(led and shown == [(led[0].file, led[0].line)])
+    others = led[1:] if is_called else ()
     excerpt, change = _build_excerpts(finding, options)
     settings = [format_export(its.setting, its.value) for its in fix.candidates]
     return Card(
@@ -65,7 +69,7 @@ def build_card(
         before=None if changed is None else clean(changed[0]) or '""',
         after=None if changed is None else clean(changed[1]) or '""',
         line=format_first_line(finding, options),
-        other_lines=len(lookups.list_calls(finding, receipt)) - 1 if calls else 0,
+        other_lines=tuple(options.format_place(at.file, at.line) for at in others),
         library=tuple(list_library_parts(finding, options)),
         calls=calls,
         changed=describe_change(finding, receipt, options),

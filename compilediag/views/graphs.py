@@ -29,7 +29,7 @@ def render_graphs(
     # What is left of a function behind a graph break comes last.
     sentences = sorted(list_served(receipt, options), key=lambda text: "(resumed)" in text)
     shown = sentences if complete else sentences[:MAX_FRAMES]
-    lines = list[str]()
+    lines, left_out = list[str](), len(sentences) - len(shown)
     for text in shown:
         wrapped = options.wrap(text, "  ", "    ")
         if len(wrapped) > MAX_LINES and not complete:
@@ -38,8 +38,9 @@ def render_graphs(
             while len(wrapped) > MAX_LINES and parts:
                 wrapped = options.wrap("; ".join(parts), "  ", "    ")
                 parts.pop()
-        lines += wrapped[:MAX_LINES] if not complete else wrapped
-    lines += format_more(len(sentences) - len(shown), f": compilediag show --all{suffix}")
+        is_short = complete or len(wrapped) <= MAX_LINES  # else half a sentence
+        lines, left_out = lines + wrapped * is_short, left_out + (not is_short)
+    lines += format_more(left_out, f": compilediag show --all{suffix}")
     if receipt.compile.recompile_limit_hits:
         target = options.clean(format_target(receipt), 200)
         unseen = f"what changes once the limit is hit: compilediag run --past-limit {target}"

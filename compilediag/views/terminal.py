@@ -117,12 +117,14 @@ def render_card(card: Card, options: RenderOptions, *, whole: bool = False) -> l
     """Render one finding on a screen: what happened; the line with the history of its value, and
     who changed it; what to change, in two lines, or `whole`."""
     lines = render_title(card, options)
-    also = f"and from {pluralize(card.other_lines, 'other line')}" if card.other_lines > 0 else ""
+    others = card.other_lines
+    count = pluralize(len(others), "other line")
+    also = f"and from {count if others[1:] else others[0]}" if others else ""
     below = card.calls and card.library
     parts = [card.line, also]
     if card.excerpt.place:  # the source says the rest
         own = card.line.startswith(card.excerpt.place)
-        parts = [card.excerpt.place, also if own else f"guarded at {card.line}"]
+        parts = [card.excerpt.place, also, "" if own else f"guarded at {card.line}"]
     parts += [] if below else card.library
     lines += options.wrap_parts([text for text in parts if text], INDENT)
     if below:

@@ -524,6 +524,24 @@ def test_break_loop():
     assert graphs(looped, [(torch.ones(4),)]) == 0  # the whole frame runs eagerly
 
 
+def test_break_training_step():
+    net = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    compute_loss = lambda x: net(x).square().mean()
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = compute_loss(x)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    graphs(step, [(torch.ones(2, 4),)])
+    assert breaks() >= 3
+    assert graphs(compute_loss, [(torch.ones(2, 4),)]) == 1
+    assert breaks() == 0
+
+
 def test_limit_silent():
     with torch._dynamo.config.patch(automatic_dynamic_shapes=False):
         assert graphs(lambda x: x * 2, [(torch.ones(n),) for n in range(2, 14)]) == 8

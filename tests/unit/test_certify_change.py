@@ -163,6 +163,12 @@ def test_attributes_that_are_counted_no_more() -> None:
         assert compare(old.replace("self.a += 1", kept), old).files[0].uncounted == set()
 
 
+def test_other_ends_of_lines_are_no_change() -> None:
+    old = "def f(x):\r\n    y = x\r\n    return y\r\n"
+    (file,) = compare(old.replace("\r", "").replace("y = x", "y = x + 1"), old).files
+    assert file.lines == (2,)
+
+
 def test_sizes_that_are_read_no_more() -> None:
     """Not those that another line reads now."""
     old = "def f(x):\n    y = x * x.size(0)\n    return y.shape\n"

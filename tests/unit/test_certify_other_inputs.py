@@ -389,6 +389,15 @@ def test_calls_for_which_no_time_was_left_are_said_beside_those_that_are_equal()
     )
 
 
+def test_other_functions_are_the_reason_where_no_call_is_in_both() -> None:
+    """Not that time was left for some of their calls alone."""
+    ends = (VaryingEnded(9.0, 1.0, (f"8 of 25 calls, {NO_TIME_LEFT} in 10 s",)),)
+    moved = [replace(call, function=replace(RENAMED, file="/p/b.py")) for call in (SAME, SIZE)]
+    point = judge(state(SAME, SIZE, varying_ends=ends), state(*moved))
+    assert point.outcome == "undecided"
+    assert point.sentence.endswith("forward is compiled before, renamed after")
+
+
 def test_too_few_calls_decide_nothing() -> None:
     """Of two states the one that made fewer counts."""
     ends = [
@@ -430,6 +439,22 @@ def test_the_backend_measures_its_own_rounding() -> None:
     assert judge(old, state(eager, varied(own, 1.0005))).outcome == "holds"
     assert judge(old, state(eager, varied(own, 1.002))).outcome == "fails"
     assert judge(state(eager, varied(own)), state(eager, varied(own, 1.0005))).outcome == "fails"
+
+
+@pytest.mark.parametrize(
+    ("after", "outcome"),
+    [(varied("size 4 → 1", 2.0), "undecided"), (varied("size 4 → 1", None), "fails")],
+)
+def test_states_that_rounding_may_have_moved_apart_decide_no_value(
+    after: Any, outcome: str
+) -> None:
+    """The results are undecided too, so that nothing is proved by it."""
+    old, new = state(calls(1.0), SAME, SIZE), state(calls(1.0002), SAME, after)
+    found = replace(compare_calls(old.timeline, new.timeline), is_slow=True)
+    tally = compare_varied_calls(old, new, found)
+    point = check_other_inputs(old, new, tally, varied=True)
+    assert point.outcome == outcome
+    assert point.sentence.endswith("drifted apart by then") == (outcome == "undecided")
 
 
 def test_what_training_rounded_is_different_at_the_end_too() -> None:

@@ -212,6 +212,20 @@ def test_a_warning_of_torch_is_left_out_with_all_of_its_lines() -> None:
     assert compare(own, ("mine",), stream="stderr").difference is not None
 
 
+def test_a_warning_of_torchs_code_about_a_line_is_left_out() -> None:
+    """As of `float()` of a tensor that needs gradients, which an edit is to remove."""
+    internal = (
+        "/work/a.py:3: UserWarning: Converting a tensor with requires_grad=True to a scalar.",
+        "Consider using tensor.detach() first. (Triggered internally at /w/csrc/methods.cpp:822.)",
+        "  self.most = float(x.max())",
+        "mine",
+    )
+    assert compare(internal, ("mine",), stream="stderr").difference is None
+    assert compare(internal, ("other",), stream="stderr").difference is not None
+    own = ("/work/a.py:3: UserWarning: two", "  warnings.warn(text)", *internal)
+    assert compare(own, ("mine",), stream="stderr").difference is not None
+
+
 def test_numbers_that_show_what_calls_computed() -> None:
     assert compare(("loss 2.51",), ("loss 2.51",)).shows_calls
     for line in ("done in 10 steps, 3.57 s", "lr 0.0003 beta 0.9", "seed 12345"):

@@ -400,7 +400,9 @@ def merge_broken(parts: Sequence[ReportedBreak]) -> ReportedBreak:
     """Merge breaks of several frames at one operation that failed: the first, with all frames."""
     first = parts[0].site
     ids = dict.fromkeys(compile_id for part in parts for compile_id in part.site.compile_ids)
-    site = replace(first, count=sum(part.site.count for part in parts), compile_ids=tuple(ids))
+    steps = dict.fromkeys(step for part in parts for step in part.site.steps)
+    count = sum(part.site.count for part in parts)
+    site = replace(first, count=count, compile_ids=tuple(ids), steps=tuple(steps))
     frames = tuple(frame for part in parts for frame in part.frames)
     return replace(
         parts[0], site=site, frames=frames, resumed=tuple(f for part in parts for f in part.resumed)

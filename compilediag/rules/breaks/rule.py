@@ -119,7 +119,7 @@ def _make_break_finding(
         severity=choose_severity(broken, timeline),
         confidence="exact" if report.gb_id is not None else "text",
         count=site.count,
-        steps=(site.first_step,),
+        steps=site.steps or (site.first_step,),
         evidence=facts,
     )
 
@@ -307,7 +307,7 @@ def _choose_advice(
     program calls something compiled of which all code is a package's."""
     if report.explicit:
         return EXPLICIT if is_own else EXPLICIT_OF_OTHERS
-    advice = _choose_edit(report, in_package=in_package, call=call)
+    advice = _choose_edit(report, is_own=is_own, in_package=in_package, call=call)
     hinted = ", ".join(f"{name} = {value}" for name, value in _list_options(report.options))
     if not hinted or advice.recipe is not None:
         return advice
@@ -318,7 +318,9 @@ def _choose_advice(
     return HINTED.fill(before=before, option=hinted)
 
 
-def _choose_edit(report: BreakReport, *, in_package: bool, call: UserCall | None) -> Advice:
+def _choose_edit(
+    report: BreakReport, *, is_own: bool, in_package: bool, call: UserCall | None
+) -> Advice:
     code, at = CODES[report.category], report.site
     if code == "CD205" and at is not None and at.function.endswith("comp>"):
         code = "CD203"  # up to Python 3.11 a comprehension gets an iterator from the code around it
@@ -332,7 +334,8 @@ def _choose_edit(report: BreakReport, *, in_package: bool, call: UserCall | None
     if code == "CD210" and (wanted := _SYMBOLIC_BOOL.search(report.context)) is not None:
         return PLAIN_BOOL.fill(name=wanted[1])
     if code == "CD210":
-        return Advice(choose_operator_fix(f"{report.title} {report.explanation} {report.context}"))
+        text = f"{report.title} {report.explanation} {report.context}"
+        return Advice(choose_operator_fix(text if is_own or report.failed_at else ""))
     why = "" if report.callee is None else report.callee.why or ""
     if code == "CD204" and why.startswith(AS_WRAPPED):
         return BEFORE_SCHEDULER if "lr_scheduler" in why else WRAPPED

@@ -37,7 +37,7 @@ _MAX_SIZES = 16
 PAD = "pad to a fixed size (drop_last=True for a last batch)"
 _MARKED = "dynamic graphs may run slower; CUDA graphs need padding instead"
 PLANNED = Advice("nothing: each size is compiled once, before it is used")
-MARKED_LATE = Advice("mark {name} before the first call")
+MARKED_LATE = Advice("mark {name} alike at every call, from the first on")
 CARRIED_SIZE = Advice(
     "torch guards on the size of {carried} behind the graph break at {broken}: remove the break, "
     "or pad what {carried} is computed from",
@@ -83,8 +83,8 @@ _CONDITIONS = {
     "divisibility": "dynamic size is no longer a multiple",
     "duck_equal": "sizes that were equal by accident differ",
     "constant": "graph for one size, or for all but one",
-    "unequal": "sizes that were unequal are equal",
-    "equal": "sizes that are equal in the graph differ",
+    "unequal": "sizes or strides that were unequal are equal",
+    "equal": "sizes or strides that are equal in the graph differ",
 }
 
 
@@ -98,7 +98,7 @@ def _describe_size(known: Facts) -> TitleAndAdvice:
     if group.planned:
         return "tensor argument of another size, in the warm-up of its fixed sizes", PLANNED
     if group.kind == "marking":
-        return "dimension marked after the first call", MARKED_LATE
+        return "dimensions are not marked alike in all calls", MARKED_LATE
     fixed = [] if known.is_static else group.constant_dimensions
     broken = find_break_before(group)
     if fixed:
