@@ -524,6 +524,7 @@ def test_break_loop():
     assert graphs(looped, [(torch.ones(4),)]) == 0  # the whole frame runs eagerly
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute")
 def test_break_training_step():
     net = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
