@@ -54,6 +54,10 @@ SYMBOL = Advice(
     "torch makes a graph for the first value of {name}, then one in which it is a symbol: leave "
     "it, or let a tensor hold it",
 )
+OTHER_TYPE = Advice(
+    "torch makes a graph for the first value of {name}, one in which it is a symbol, and one for "
+    "each other type of it: pass one type at every call",
+)
 INSTANCES = Advice(
     "torch makes a graph for each value of {name}, which tells instances of one class apart: leave "
     "it where they are fewer than the recompile limit; else compile what contains them, once",
@@ -113,6 +117,9 @@ def _describe_number(known: Facts) -> Advice:
         return SIDES.fill(condition=format_place(needed.file, needed.line))
     if needed is not None:
         return _explain_need(needed)
+    # A graph with a symbol asks for the type alone, one with a constant for the value.
+    if dynamic and any(cause.guard.startswith("___check_type_id(") for cause in group.causes):
+        return OTHER_TYPE
     frames = {event.id.frame for event in group.recompiles}
     if dynamic and not floats and len(frames) == len(group.recompiles):  # once for each
         return SYMBOL

@@ -61,6 +61,19 @@ def found_by(rule: Rule, timeline: Timeline, phase: str = "entire_frame_compile"
     return [item.rule for item in rule(replace(timeline, compiles=longer))]
 
 
+def test_few_of_a_models_parts_are_no_blocks() -> None:
+    """As the layers that turn each resolution of a generator into an image: a call uses one."""
+    layers = torch.nn.ModuleList(
+        torch.nn.Sequential(torch.nn.Conv2d(8, 3, 1)) for _ in range(collector.MIN_BLOCKS)
+    )
+    model = torch.nn.ModuleDict({"images": layers})
+    found = collector.find_repeated_blocks({"self": model})
+    assert found is not None
+    assert (found.where, found.count) == ("self.images", collector.MIN_BLOCKS)
+    model["body"] = torch.nn.Sequential(*(torch.nn.Linear(8, 8 + n) for n in range(12)))
+    assert collector.find_repeated_blocks({"self": model}) is None
+
+
 @pytest.mark.parametrize(
     ("page", "rule"), [("CD601", find_repeated_blocks), ("CD602", find_restarts)]
 )

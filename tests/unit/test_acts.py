@@ -510,6 +510,19 @@ def test_a_value_that_varies_without_the_break_too_does_not_follow(
     assert {item.follows for item in found} == ({None, found[0].id} if follows else {None})
 
 
+def test_a_number_of_another_type_is_not_a_graph_for_each_value() -> None:
+    """As `min(1, used / total)`: the graph with a symbol asks for the type alone."""
+    argument = {"facts": GuardFacts(root="argument")}
+    kind = "___check_type_id(L['alpha'], 1), type=<class 'float'>"
+    first = FalseGuard("L['alpha']", "EQUALS_MATCH", "L['alpha'] == 0.25", "0.25", "0.5", FRAME,
+                       **argument)  # fmt: skip
+    other = FalseGuard("L['alpha']", "TYPE_MATCH", kind, None, "1", FRAME, **argument)
+    (found,) = findings(recompile(1, first), recompile(3, other))
+    assert "one for each other type of it" in found.fix.summary
+    (found,) = findings(recompile(1, first), recompile(3, replace(first, expected="0.5")))
+    assert "a graph for each value" in found.fix.summary
+
+
 @pytest.mark.parametrize(("values", "of_each"), [((1, 2), False), ((1, 2, 3), True)])
 def test_the_rest_is_compiled_for_each_value_that_a_break_reads(
     values: tuple[int, ...], *, of_each: bool

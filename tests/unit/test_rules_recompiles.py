@@ -115,7 +115,7 @@ WORDS = [
     ("self.mode == 'a'", "CD104", "each value"),
     ("not hasattr(self, 'frac')", "CD104", "each value"),
     ("tensor 'x' size mismatch at index 1. expected 4, actual 5", "CD105", "mark it dynamic"),
-    ("_dynamo_dynamic_indices not a subset: runtime {0}", "CD105", "before the first"),
+    ("_dynamo_dynamic_indices not a subset: runtime {0}", "CD105", "alike at every call"),
     ("tensor 'x' dtype mismatch. expected Float, actual Double", "CD106", "one dtype"),
     ("tensor 'x' stride mismatch at index 0. expected 6, actual 1", "CD106", "one layout"),
     ("tensor 'x' requires_grad mismatch. expected requires_grad=0", "CD106", "requires_grad_()"),

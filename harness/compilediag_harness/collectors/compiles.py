@@ -288,7 +288,8 @@ def _is_interrupted() -> bool:
 def find_repeated_blocks(values: Mapping[str, Any]) -> RepeatedBlocks | None:
     """Find the largest group of siblings of one class, with the same parts and the same shapes of
     parameters and buffers, below a module among the local variables `values` of what was compiled.
-    Plain layers, which have no parts, are no blocks. None where no group has `MIN_BLOCKS`."""
+    Plain layers, which have no parts, are no blocks. None where no group has `MIN_BLOCKS`, and most
+    of the module's parts: what else it holds may be what takes the time."""
     module_type = getattr(get_imported("torch.nn"), "Module", None)
     if module_type is None:
         return None
@@ -305,7 +306,8 @@ def find_repeated_blocks(values: Mapping[str, Any]) -> RepeatedBlocks | None:
                 block = children[kinds.index(kind)]
                 parts = count * sum(1 for _ in block.modules())
                 where = f"{name}.{path}" if path else name
-                groups.append(RepeatedBlocks(where, type(block).__name__, count, parts))
+                if 2 * parts > len(modules):
+                    groups.append(RepeatedBlocks(where, type(block).__name__, count, parts))
     return max(groups, key=lambda group: group.modules, default=None)
 
 
