@@ -86,6 +86,14 @@ def test_untracked_files_are_in_both_states_or_a_part_of_the_change(git: Git) ->
     assert "helper.py" in read(states.after)
 
 
+def test_a_program_that_is_to_run_too_is_in_both_states(git: Git) -> None:
+    """Whoever edits writes it beside the edit, after the run was recorded."""
+    Path("check.py").write_text("c = 1\n")
+    states = select(base="HEAD", with_untracked=True, also=(("check.py", "3"),))
+    assert read(states.before)["check.py"] == read(states.after)["check.py"] == "c = 1\n"
+    assert "check.py" not in read(select(base="HEAD", with_untracked=True).before)
+
+
 def test_other_files_that_differ_are_named(git: Git) -> None:
     Path("settings.yaml").write_text("a: 2\n")
     Path("data.bin").write_text("ignored")

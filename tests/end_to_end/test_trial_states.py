@@ -363,6 +363,32 @@ def test_watched_lines_change_nothing_and_are_seen(folder: Path) -> None:
     assert not (outside | never) & set(seen.in_graph)
 
 
+def test_lines_that_dynamo_left_to_the_interpreter_are_seen(folder: Path) -> None:
+    """The rest of a function behind a break that it cannot resume is a part of the code it made."""
+    main = """
+        import torch
+        class Model(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.rnn = torch.nn.RNN(2, 2)
+            def forward(self, x):
+                x = x * 2
+                y, h = self.rnn(x)
+                for row in y:
+                    z, h = self.rnn(row[None], h)
+                if len(y) > 99:
+                    z = z + 1
+                return z
+        torch.compile(Model(), backend="eager")(torch.ones(3, 1, 2))
+    """
+    write(folder, {"main.py": main})
+    lines = (WatchedLines(str(folder / "main.py"), (8, 9, 11, 13, 14)),)
+    plan = TrialPlan(recording=dataclasses.replace(RECORDING, lines=lines))
+    assert run(folder, plan, "main.py").returncode == 0
+    (seen,) = read_timeline(folder).lines_run
+    assert seen.run == (8, 9, 11, 14)
+
+
 def test_another_trace_function_is_a_problem(folder: Path) -> None:
     write(folder, {"main.py": "import torch, sys\nsys.settrace(lambda *_: None)\nprint(1)\n"})
     lines = (WatchedLines(str(folder / "main.py"), (1, 4)),)

@@ -36,7 +36,6 @@ from compilediag.runs.certify.user_files import UserFiles, iterate_files
 from compilediag.runs.checkout import find_repository_root
 from compilediag.runs.supervised.run import CacheUse, Program, make_program, provide_caches
 from compilediag.runs.supervised.run_options import RunOptions
-from compilediag.runs.supervised.target import parse_target
 from compilediag.runs.trials.trial import Trials
 from compilediag_harness.trials.forked import replace_action
 from compilediag_harness.trials.redirected_writes import READ_FILES
@@ -179,11 +178,6 @@ def make_proof(states: States, options: CertifyOptions, announce: Callable[[str]
         UsageError: a state could not be executed.
         Interrupted: it was ended from outside; nothing is left behind.
     """
-    for words in options.also:  # before anything is executed
-        script = os.path.realpath(parse_target(words).script or "")
-        if script in states.tree and not (script in states.before and script in states.after):
-            why = "it is a part of the change, and one state has no such file"
-            raise UsageError(f"--also {words[0]} cannot run in both states: {why}")
     recorded = states.recorded
     program = make_program(options.target, RunOptions(name="certify"), None)
     limits = RunOptions()

@@ -25,6 +25,7 @@ from compilediag.runs.certify.options import CertifyOptions
 from compilediag.runs.certify.recorded import RecordedRun, find_recorded_run, read_kept_source
 from compilediag.runs.certify.user_files import iterate_files
 from compilediag.runs.checkout import find_repository_root, resolve_commit, run_git, split_paths
+from compilediag.runs.supervised.target import parse_target
 from compilediag_harness.wire import SourceChange, TrialPlan
 
 NOTHING = (
@@ -128,6 +129,10 @@ def select_states(options: CertifyOptions) -> States:
         new = ", ".join(
             [*map("=".join, (options.env or {}).items()), *(x.label for x in options.config)]
         )
+    for words in options.also:  # a program of its own, which the old state may not have
+        script = os.path.realpath(parse_target(words).script or "")
+        if script in tree:
+            before, after = {script: tree[script], **before}, {script: tree[script], **after}
     verb, top = "differs, and is read as it is in both states", root or ""
     folders = {name for name in missing if os.path.isdir(os.path.join(top, name))}
     named = (f"{'the submodule ' * (name in folders)}{name}" for name in sorted({*missing}))

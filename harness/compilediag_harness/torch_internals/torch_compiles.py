@@ -114,12 +114,6 @@ def watch_traced_lines(callback: Callable[[types.CodeType, int], None]) -> Remov
     return call_beside(translator, "starts_line", before=report_line)
 
 
-def is_compiled_code(code: types.CodeType) -> bool:
-    """True if Dynamo made a code object, to be run in place of the program's."""
-    made = lookup(get_imported(CONVERT_FRAME), "output_codes")
-    return hasattr(made, "__contains__") and code in cast(Any, made)
-
-
 def watch_compile_ends(callback: Callable[[], None]) -> Remover | None:
     """Call `callback()` when the last of the compiles in progress has ended, in whatever thread:
     torch runs these for the first begin and the last end alone. 2.7 may run them for each."""

@@ -184,7 +184,8 @@ class LineWatcher:
 
     Lines are followed from its start, before the main script, in code that holds a watched line
     that was not seen yet, and in no other; once all were seen nothing is followed. Dynamo is asked
-    which lines it traces: no line of code that it made is looked at. On Python 3.11 and earlier
+    which lines it traces. In code that it made only what was left to the interpreter has lines: the
+    rest of a function that it cannot resume behind a graph break. On Python 3.11 and earlier
     nothing is seen in threads that are made in C++, such as autograd's for a device.
     """
 
@@ -283,8 +284,7 @@ class LineWatcher:
         if not file:
             return False
         self._stop_if_done()  # what was left may have been traced by Dynamo
-        left = self._left[file]
-        return not (left.isdisjoint(list_lines(code)) or torch_compiles.is_compiled_code(code))
+        return not self._left[file].isdisjoint(list_lines(code))
 
     def _find_file(self, code: types.CodeType) -> str:
         """Find the file of code; empty where it has no watched lines."""
