@@ -373,6 +373,7 @@ def test_lines_that_dynamo_left_to_the_interpreter_are_seen(folder: Path) -> Non
                 self.rnn = torch.nn.RNN(2, 2)
             def forward(self, x):
                 x = x * 2
+                x = x + 1
                 y, h = self.rnn(x)
                 for row in y:
                     z, h = self.rnn(row[None], h)
@@ -382,11 +383,11 @@ def test_lines_that_dynamo_left_to_the_interpreter_are_seen(folder: Path) -> Non
         torch.compile(Model(), backend="eager")(torch.ones(3, 1, 2))
     """
     write(folder, {"main.py": main})
-    lines = (WatchedLines(str(folder / "main.py"), (8, 9, 11, 13, 14)),)
+    lines = (WatchedLines(str(folder / "main.py"), (8, 9, 12, 14, 15)),)
     plan = TrialPlan(recording=dataclasses.replace(RECORDING, lines=lines))
     assert run(folder, plan, "main.py").returncode == 0
     (seen,) = read_timeline(folder).lines_run
-    assert seen.run == (8, 9, 11, 14)
+    assert seen.run == (8, 9, 12, 15)
 
 
 def test_another_trace_function_is_a_problem(folder: Path) -> None:
