@@ -46,7 +46,8 @@ def describe_finding(finding: FindingRecord, receipt: Receipt, options: RenderOp
     trend = len(history) > 2 or register.changed in ("container", "tensor")
     word = "rise" if all(map(_NUMBER.fullmatch, history)) else "grow"
     grows = word if trend and _is_growing(history) else ""
-    if GuardEvidence.parse(finding.evidence).kind == "marking":
+    # A position is no name, and a mark no size.
+    if names.startswith("`argument ") or GuardEvidence.parse(finding.evidence).kind == "marking":
         return options.clean(f"{title}: {names}", SENTENCE_CHARS)
     if register.changed == "size":
         constant = "size 0 or 1" in title  # others of the same tensor are another finding

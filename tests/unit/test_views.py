@@ -402,6 +402,21 @@ def test_what_had_the_same_value_in_each_graph_is_one_row(count: int, said: str)
     assert sum("0 items" in line for line in shown) == 2  # and that of `x`
 
 
+@pytest.mark.parametrize(
+    ("rule", "variable", "title", "kind"),
+    [
+        ("CD116", "argument 0", "another optimizer", "value"),
+        ("CD105", "x", "dimensions are not marked alike in all calls", "marking"),
+    ],
+)
+def test_a_position_is_no_name_and_a_mark_no_size(
+    rule: str, variable: str, title: str, kind: str
+) -> None:
+    evidence = {**MADE.findings[0].evidence, "kind": kind}
+    made = with_source("x = 1", rule=rule, variable=variable, title=title, evidence=evidence)
+    assert f"{title}: `{variable}`" in render(made)
+
+
 def test_what_a_break_carries_on_has_the_line_of_the_break() -> None:
     """The items of a list that the line of the break makes are one row; sizes are elsewhere."""
     made = with_source("x = 1")

@@ -76,6 +76,19 @@ class Program(TypedDict):
     cpu: float
 
 
+class ByHand(TypedDict):
+    """One public program that an engineer mended with the tool."""
+
+    program: str
+    findings: int
+    named: int
+    """Findings whose sentence and line were right."""
+    edit: str
+    """What was edited, where the findings say, and what is left."""
+    answer: str
+    """Of `certify`."""
+
+
 def contradictions(results: Iterable[Result]) -> list[str]:
     """Each with its scenario and finding."""
     return [
@@ -92,10 +105,12 @@ def rendered(results: Sequence[Result], names: Sequence[str], public: Mapping[st
     Args:
         results: of each scenario that ran.
         names: of all scenarios.
-        public: "about", a sentence of how they were run, and "programs".
+        public: "about", a sentence of how they were run, and "programs"; "mended", how others were
+            by an engineer, and "by_hand".
     """
     known = {result["scenario"]: result for result in results}
     sections = [HEAD, _public(public["about"], public["programs"])]
+    sections += [_by_hand(public["mended"], public["by_hand"])] if public.get("by_hand") else []
     if known:
         sections += [
             SCENARIOS,
@@ -126,6 +141,15 @@ def _public(about: str, programs: Sequence[Program]) -> str:
         lines += [
             f"| {_text(name)} | {_code(its['command'])} | {numbers} | {times} | {its['change']} |"
         ]
+    return "\n".join([*lines, ""])
+
+
+def _by_hand(about: str, programs: Sequence[ByHand]) -> str:
+    lines = ["## By an engineer", "", about, ""]
+    lines += ["| program | findings | line right | edit | certify |", "|---|---|---|---|---|"]
+    for its in programs:
+        numbers = f"{its['findings']} | {its['named']}"
+        lines += [f"| {_text(its['program'])} | {numbers} | {its['edit']} | {its['answer']} |"]
     return "\n".join([*lines, ""])
 
 
