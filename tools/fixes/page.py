@@ -132,15 +132,13 @@ def digest_programs(known: Mapping[str, Result]) -> str:
 
 def _public(about: str, programs: Sequence[Program]) -> str:
     lines = ["## Public programs", "", about, ""]
-    lines += ["| program | command | findings | proved | runs | wall | CPU | change |"]
-    lines += ["|---|---|---|---|---|---|---|---|"]
+    lines += ["| program | findings | proved | runs | wall | CPU | change |"]
+    lines += ["|---|---|---|---|---|---|---|"]
     for its in programs:
         name = f"{its['name']} ({its['repository']} {its['commit']})"
         numbers = f"{its['findings']} | {its['proved']} | {its['executions']}"
         times = f"{its['wall']:.1f} | {its['cpu']:.1f}"
-        lines += [
-            f"| {_text(name)} | {_code(its['command'])} | {numbers} | {times} | {its['change']} |"
-        ]
+        lines += [f"| {_text(name)} | {numbers} | {times} | {its['change']} |"]
     return "\n".join([*lines, ""])
 
 
@@ -247,11 +245,6 @@ def _not_run(result: Result | None) -> str | None:
     if result is None or not result["not_run"]:
         return None
     return f"{result['scenario']}: {result['not_run']}"
-
-
-def _code(text: str) -> str:
-    """A line in a cell: a bar would end it."""
-    return f"`` {' '.join(text.split())} ``".replace("|", "\\|")
 
 
 def _text(text: str) -> str:
