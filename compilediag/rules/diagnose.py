@@ -265,16 +265,18 @@ class _RecompilesByCause:
 
 def _leave_to_breaks(findings: Iterable[Finding], analysis: Analysis) -> Iterator[Finding]:
     """Say of findings about frames that only a break made that torch compiles no such frame without
-    it: what it needs then is another question."""
-    recompiled = _RecompilesByCause(analysis)
+    it: what it needs then is another question, as where the break causes their recompiles too."""
+    recompiled, findings = _RecompilesByCause(analysis), [*findings]
+    by_breaks = set[str]().union(*(_list_caused(f) for f in findings if _is_break(f)))
     for finding in findings:
-        broken = analysis.find_break(recompiled.list_of(finding))
+        again = recompiled.list_of(finding)
+        broken = analysis.find_break(again)
         has_change = finding.fix.recipe or finding.fix.candidates
         if broken is None or _is_break(finding) or not has_change:
             yield finding
             continue
         place = format_place(broken.file, broken.line)
-        if finding.fix.recipe is None:
+        if finding.fix.recipe is None or {*list_compile_ids(finding)} <= by_breaks:
             alone = replace(finding, fix=replace(finding.fix, candidates=()))
             yield replace_advice(alone, recompiles.AFTER_BREAK.fill(place=place))
         else:

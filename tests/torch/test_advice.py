@@ -95,6 +95,28 @@ def main():
 """
 
 
+EDGES = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.edges, self.rows = None, 0
+
+    def find(self, rows):
+        if self.edges is None or self.rows != rows:
+            self.rows = rows
+            self.edges = torch.ones(rows, 3).nonzero()
+        return self.edges
+
+    def forward(self, x):
+        return x * self.find(x.shape[0]).sum()
+
+
+def main():
+    net = torch.compile(Net(), backend="eager")
+    return [net(torch.ones(n, 2)) for n in (4, 4, 6)]
+"""
+
+
 def number(use: str, values: Any, change: str = "net.level = value", options: str = "") -> str:
     return NUMBER.format(use=use, values=values, first=values[0], change=change, options=options)
 
@@ -271,6 +293,7 @@ CASES = {
         "first_call_eager",
         "the optimizer's state",
     ),
+    "a cache that a break has a frame for": (EDGES, None, "remove the graph break"),
     "a mask that grows": (
         filled("self.mask = None", "if self.mask is None or self.mask.shape[0] < x.shape[0]:\n"
                "            self.mask = torch.ones(x.shape[0], 1)", "x * self.mask[: x.shape[0]]",
