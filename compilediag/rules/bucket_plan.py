@@ -213,12 +213,15 @@ def choose_name(record: PlanRecord) -> str:
     return "compiled" if keyword.iskeyword(base) else base
 
 
-def has_size_twice(record: PlanRecord) -> bool:
-    """True where one tensor has a size in two of its dimensions: `FixedShape` takes one."""
-    return any(
-        len(tensors) < len(places)
-        for tensors, places in zip(list_dimensions(record), record.dims, strict=True)
-    )
+def find_obstacle(record: PlanRecord) -> str | None:
+    """Find why no code can be written: one tensor has a size in two of its dimensions, of which
+    `FixedShape` takes one; or a tensor is known by its position, as where calls have fewer."""
+    axes = list_dimensions(record)
+    if any(len(tensors) < len(its) for tensors, its in zip(axes, record.dims, strict=True)):
+        return "one tensor has this size in two dims: name one of them in FixedShape by hand"
+    if any(name.isdecimal() for tensors in axes for name in tensors):
+        return "a tensor is known by its position: name its argument in FixedShape by hand"
+    return None
 
 
 def list_dimensions(record: PlanRecord) -> tuple[dict[str, int], ...]:

@@ -17,9 +17,9 @@ from compilediag.rules.bucket_plan import (
     PlanLimits,
     PlanRecord,
     choose_name,
+    find_obstacle,
     format_buckets,
     format_settings,
-    has_size_twice,
     list_dimensions,
     make_bucket_plans,
 )
@@ -209,7 +209,7 @@ def propose_bucket_changes(context: FixContext) -> Iterator[ProgramChange]:
     """Propose `FixedShape` with planned sizes."""
     if context.finding.rule in _RULES and context.kind not in ("marking", "padded"):
         plan = _find_plan(context)
-        if plan is not None and not has_size_twice(plan):
+        if plan is not None and find_obstacle(plan) is None:
             yield from _propose_padding(context, plan)
 
 

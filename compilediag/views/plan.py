@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from compilediag.rules.bucket_plan import (
     PlanRecord,
     choose_name,
+    find_obstacle,
     format_buckets,
     format_settings,
-    has_size_twice,
 )
 from compilediag.views.document import Table
 from compilediag.views.format import format_percent, pluralize
@@ -88,10 +88,9 @@ def _format_dims(dims: Sequence[str], options: RenderOptions) -> str:
 
 
 def _render_code(plan: PlanRecord, options: RenderOptions) -> list[str]:
-    """Render lines to be copied; a size that one tensor has twice is left to the reader."""
-    if has_size_twice(plan):
-        sentence = "one tensor has this size in two dims: name one of them in FixedShape by hand"
-        return options.wrap(sentence, "  ")
+    """Render lines to be copied, or why they are left to the reader."""
+    if (obstacle := find_obstacle(plan)) is not None:
+        return options.wrap(obstacle, "  ")
     name, fixed = choose_name(plan), plan.fixed
     if fixed is None:
         warmup = "once, before the first batch: every bucket is compiled here"

@@ -312,15 +312,18 @@ def test_the_code_of_a_grid_names_both_sizes() -> None:
 
 
 def test_what_cannot_be_planned_is_said() -> None:
-    """No sizes, three sizes, a size that one tensor has twice: a sentence, and no code."""
+    """No sizes, three sizes, a size that one tensor has twice, a tensor whose argument is not
+    known, as of `generate`, which gives no targets: a sentence, and no code."""
     assert "holds no sizes that change" in render_plan((), RenderOptions())
     three = called({"[1, 2, 3]": 1, "[2, 2, 9]": 1, "[2, 5, 3]": 1}, ("ids",))
     twice = called({"[4, 4]": 1, "[5, 5]": 1}, ("mask",), Location(FILE, 3, "f"))
+    unnamed = called({"[4, 1]": 1, "[4, 2]": 1}, ("ids", "targets"), Location(FILE, 4, "g"))
     drawn = render_plan(
-        make_bucket_plans(receipt_with(three, twice), PlanLimits()), RenderOptions()
+        make_bucket_plans(receipt_with(three, twice, unnamed), PlanLimits()), RenderOptions()
     )
     assert "3 sizes change independently" in drawn
     assert "one tensor has this size in two dims" in drawn
+    assert "a tensor is known by its position: name its argument" in drawn
     assert "FixedShape(" not in drawn
 
 
