@@ -29,7 +29,8 @@ def render_graphs(
     # What is left of a function behind a graph break comes last.
     sentences = sorted(list_served(receipt, options), key=lambda text: "(resumed)" in text)
     shown = sentences if complete else sentences[:MAX_FRAMES]
-    lines, left_out = list[str](), len(sentences) - len(shown)
+    lines = list[str]()
+    left_out = len(sentences) - len(shown)
     for text in shown:
         wrapped = options.wrap(text, "  ", "    ")
         if len(wrapped) > MAX_LINES and not complete:
@@ -38,8 +39,10 @@ def render_graphs(
             while len(wrapped) > MAX_LINES and parts:
                 wrapped = options.wrap("; ".join(parts), "  ", "    ")
                 parts.pop()
-        is_short = complete or len(wrapped) <= MAX_LINES  # else half a sentence
-        lines, left_out = lines + wrapped * is_short, left_out + (not is_short)
+        if complete or len(wrapped) <= MAX_LINES:
+            lines += wrapped
+        else:  # half a sentence says nothing
+            left_out += 1
     lines += format_more(left_out, f": compilediag show --all{suffix}")
     if receipt.compile.recompile_limit_hits:
         target = options.clean(format_target(receipt), 200)
