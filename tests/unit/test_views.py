@@ -216,6 +216,27 @@ def test_a_frame_that_serves_all_larger_sizes_has_no_pace(largest: int, forecast
     assert sum("at this pace" in line for line in (head.sentence, *head.more)) == forecasts
 
 
+@pytest.mark.parametrize(("layers", "shown"), [(1, True), (3, False)])
+def test_what_a_frame_serves_is_said_whole_or_counted(layers: int, shown: bool) -> None:
+    """As of a decoder whose cache has long names."""
+    keys = (
+        f"incremental_state[{n}]['previous_key_and_value_of_it'].shape[0]" for n in range(layers)
+    )
+    accepted = AcceptedSizes(
+        frame=MADE.compile.frames_detail[0].frame,
+        compile_id="0/0",
+        dimensions=tuple(keys),
+        size=8,
+        spans=((2, 4096),),
+        largest=4096,
+    )
+    section = replace(MADE.compile, accepted_sizes=(accepted,))
+    drawn = render(replace(MADE, compile=section), RenderOptions(80))
+    assert ("2 or more, and compiles again for 1" in drawn) == shown
+    assert ("serves" in drawn) == shown
+    assert ("+1 more: compilediag show --all" in drawn) != shown
+
+
 def broke(function: str, *compile_ids: str) -> tuple[GraphBreak, FindingRecord]:
     """A place where these compiles broke, with its finding."""
     found = replace(MADE.findings[0], id="F9", rule="CD202", evidence={"compile_ids": compile_ids})
