@@ -227,14 +227,6 @@ def test_a_program_that_does_not_end_is_not_decided(folder: Path) -> None:
     assert "--timeout S" in str(document["reason"])
 
 
-def test_a_script_that_one_state_lacks_is_refused_before_anything_runs(folder: Path) -> None:
-    script = folder / "check.py"
-    script.write_text("import helper\n")
-    code, document = certify("--with-untracked", "--also", "check.py", "--", "train.py")
-    script.unlink()
-    assert (code, "one state has no such file" in str(document["message"])) == (2, True)
-
-
 def test_interrupted_leaves_nothing(folder: Path) -> None:
     (folder / "train.py").write_text(MARKED.replace("train()\n", "train()\ntrain()\n" * 2000))
     before = {*Path(".compilediag").iterdir()}
