@@ -34,6 +34,11 @@ from compilediag_harness.trials.kept_calls import CallKeeper, KeptCall, KeptCall
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
 
+needs_fork = pytest.mark.skipif(
+    torch.version.cuda is not None, reason="a build for CUDA has threads that a fork has not"
+)
+"""For calls beyond the run, and whatever asserts that no call was left out."""
+
 
 def vary(calls, boundaries=(), vary_s=60.0, *, beyond=False):
     """What came out of the varied calls of a block, by kind of call and variation; `beyond`: of
@@ -450,6 +455,7 @@ def test_what_a_call_that_returns_something_writes_into_its_buffers_is_compared(
     assert unlike == {(f"training, {KIND}", "size 6 → 2")}
 
 
+@needs_fork
 def test_a_dimension_less_and_another_dtype_are_beyond_the_run():
     def right(x, gamma):
         return x.pow(gamma.to(x.dtype)).sum(-1)
@@ -469,6 +475,7 @@ def test_a_dimension_less_and_another_dtype_are_beyond_the_run():
     assert [its[label].structure.partition(",")[0] for its in made] == ["(bfloat16[3", "(float32[3"]
 
 
+@needs_fork
 def test_whole_numbers_farther_away_and_none_are_beyond_the_run():
     def right(x, count, mask=None):
         return x * count if mask is None else x * count + mask
@@ -483,6 +490,7 @@ def test_whole_numbers_farther_away_and_none_are_beyond_the_run():
     assert not list_beyond(old, old)
 
 
+@needs_fork
 def test_several_sizes_of_one_at_once_are_beyond_the_run():
     def right(x, offset):
         return x - offset
@@ -495,6 +503,7 @@ def test_several_sizes_of_one_at_once_are_beyond_the_run():
     assert differing == {"every size 1 but dimension 1 of x"}
 
 
+@needs_fork
 def test_the_size_of_one_tensor_for_that_of_another_shows_beyond_the_run():
     def right(query, keys):
         return query.sum() * keys.mean(0) * len(keys)
@@ -508,6 +517,7 @@ def test_the_size_of_one_tensor_for_that_of_another_shows_beyond_the_run():
     assert all(" of " in label or "dimension" in label for label in differing)
 
 
+@needs_fork
 def test_two_tensors_of_the_same_size_are_others_beside_the_rest():
     """Keys and values of a batch of one beside a cache of two, which a copy spreads over it."""
 
@@ -528,6 +538,7 @@ def test_two_tensors_of_the_same_size_are_others_beside_the_rest():
     assert differing == {"size 3 of keys → 1, size 3 of values → 1"}
 
 
+@needs_fork
 def test_two_independent_sizes_are_others_at_once():
     def right(x):
         return x + 1
@@ -555,6 +566,7 @@ def test_an_error_of_the_program_for_a_larger_size_is_told_from_others():
     assert (made[KIND, "size 6 → 2"].raised or "").startswith("AssertionError: ")
 
 
+@needs_fork
 def test_what_no_call_changes_is_another_one_in_all_modules_of_a_class():
     class Part(torch.nn.Module):
         def __init__(self, reads):
@@ -578,6 +590,7 @@ def test_what_no_call_changes_is_another_one_in_all_modules_of_a_class():
     assert read[f"training, {KIND}", f"{wire.BEYOND}Part.reads inverted"].raised is None
 
 
+@needs_fork
 def test_a_cache_that_is_made_large_enough_at_once_is_not_compared_with_one_that_grows():
     """Whichever module holds it, and in whatever kind of call it has grown."""
 
@@ -605,6 +618,7 @@ def test_a_cache_that_is_made_large_enough_at_once_is_not_compared_with_one_that
     assert f"{wire.BEYOND}Positions.table [9, 2] reversed" in labels[1]
 
 
+@needs_fork
 def test_sizes_past_a_table_and_past_a_small_integer_are_beyond_the_run():
     table = torch.arange(200.0)
 
@@ -629,6 +643,7 @@ def test_sizes_past_a_table_and_past_a_small_integer_are_beyond_the_run():
 
 
 @pytest.mark.parametrize("problem", ["time", "memory", "crash"])
+@needs_fork
 def test_a_call_beyond_the_run_that_crashes_or_needs_too_much_is_said(problem, monkeypatch):
     monkeypatch.setattr(varied_calls, "APART_S", 1.0)
     problems = {
@@ -850,6 +865,7 @@ def test_what_a_call_leaves_in_containers_is_compared():
     assert not list_differing(call(fill), call(fill))
 
 
+@needs_fork
 def test_functions_modules_and_methods_are_called_compiled():
     class Model(torch.nn.Module):
         def __init__(self):
@@ -883,6 +899,7 @@ def test_functions_modules_and_methods_are_called_compiled():
     assert all(its.raised is None for its in made if "dimension 1" not in its.variation)
 
 
+@needs_fork
 def test_a_boundary_is_called_in_place_of_the_compiled_calls_inside_it():
     model = torch.compile(torch.nn.Linear(2, 2), backend="eager")
 
@@ -973,6 +990,7 @@ def test_what_is_left_out_is_said():
     assert not any("total" in its.function.function for its in made.values())
 
 
+@needs_fork
 def test_a_call_that_fails_is_an_outcome():
     def check(x):
         assert x.shape[0] != 1, "too few"
@@ -1114,6 +1132,7 @@ def test_calls_for_which_no_time_is_left_are_counted():
     assert any("for which no time was left in" in text for text in ended[0].left_out)
 
 
+@needs_fork
 def test_calls_beyond_the_run_for_which_no_time_is_left_are_counted(monkeypatch):
     """They have a share of it."""
     monkeypatch.setattr(varied_calls, "APART_SHARE", 0.0)
@@ -1121,6 +1140,7 @@ def test_calls_beyond_the_run_for_which_no_time_is_left_are_counted(monkeypatch)
     assert "beyond the run, for which no time was left" in ended[0].left_out[-1]
 
 
+@needs_fork
 def test_a_program_that_compiles_for_long_has_more_time(monkeypatch):
     """But none is left for its own backend where that would take as long again."""
 
@@ -1218,6 +1238,7 @@ def run_program(tmp_path, vary_s):
     return done, fold([journal.events for journal in read_run(str(run))]) if vary_s else None
 
 
+@needs_fork
 def test_the_program_notices_nothing(tmp_path):
     """Two threads, the default backend: output, exit code and Dynamo's counters are those of a
     plain run, and no call made again reaches a file or the journal but by its outcome."""
