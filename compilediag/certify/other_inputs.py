@@ -100,7 +100,9 @@ def _leave_open(made: ComparedCall) -> ComparedCall:
     is_value = old.raised is new.raised is None and old.structure == new.structure
     if made.judged != "different" or not is_value:
         return made
-    return made._replace(judged="open", why=f"{made.why}; the states had drifted apart by then")
+    return made._replace(
+        judged="open", why=f"{made.why}; rounding may have moved the states apart by then"
+    )
 
 
 def check_other_inputs(
@@ -138,8 +140,8 @@ def check_other_inputs(
     sizes = (its.before.variation for its in covered)
     if unread and outcome in ("holds", "stated") and not any(map(_RESIZED.search, sizes)):
         # As a factor that was 1 for every weight: nothing else would have shown it.
-        outcome, which = "undecided", "the size that it reads has been no other one"
-        sentence = f"{unread[0]} is gone, and {which} (--also could): {sentence}"
+        outcome = "undecided"
+        sentence = f"{unread[0]} is gone and read a size; no varied call had another: {sentence}"
     return JudgedPoint(name, outcome, sentence, figures, tuple(details))
 
 

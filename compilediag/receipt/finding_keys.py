@@ -15,10 +15,11 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from compilediag.receipt.schema.compiles import FindingRecord, mask_indices
+from compilediag_harness.wire import find_resumed_line
 
 MAX_NAME = 40  #: Characters of a name in a key.
 _NAME = re.compile(r"[^\W\d]\w*")
-_RESUMED = re.compile(r"(?:torch_dynamo_resume_in_)+(.+?)(?:_at_([0-9]+))+")
+_RESUMED = re.compile(r"(?:torch_dynamo_resume_in_)+(.+?)(?:_at_[0-9]+)+")
 _ON_STACK = re.compile(r"___stack[0-9]+")
 _INSTALLED = re.compile(r".*/(?:site|dist)-packages/", re.DOTALL)
 _STANDARD_LIBRARY = re.compile(r".*/lib(?:64)?/python3(?:\.[0-9]{1,3}t?)?/", re.DOTALL)
@@ -78,10 +79,10 @@ def normalize_function(name: str) -> str:
 def name_carried(variable: str, function: str) -> str:
     """Name what Dynamo carries over a graph break, on the stack, by the line of the break, as in
     "line 12: value[0]"; any other variable as it is."""
-    match, carried = _RESUMED.fullmatch(function), _ON_STACK.match(variable)
-    if match is None or carried is None:
+    line, carried = find_resumed_line(function), _ON_STACK.match(variable)
+    if not line or carried is None:
         return variable
-    return f"line {match[2]}: value{variable[carried.end() :]}"
+    return f"line {line}: value{variable[carried.end() :]}"
 
 
 def normalize_file(file: str) -> str:

@@ -421,7 +421,7 @@ def test_a_size_that_is_read_no_more_has_to_have_been_another_one(label: str, ou
     other = state(SAME, varied(label))
     point = judge(other, other, unread=("muon.py:40",))
     assert point.outcome == outcome
-    assert point.sentence.startswith("muon.py:40 is gone, and the size") == (outcome != "holds")
+    assert point.sentence.startswith("muon.py:40 is gone and read a size") == (outcome != "holds")
     assert judge(other, other).outcome == "holds"
 
 
@@ -454,7 +454,7 @@ def test_states_that_rounding_may_have_moved_apart_decide_no_value(
     tally = compare_varied_calls(old, new, found)
     point = check_other_inputs(old, new, tally, varied=True)
     assert point.outcome == outcome
-    assert point.sentence.endswith("drifted apart by then") == (outcome == "undecided")
+    assert point.sentence.endswith("moved the states apart by then") == (outcome == "undecided")
 
 
 def test_what_training_rounded_is_different_at_the_end_too() -> None:

@@ -48,9 +48,6 @@ _STACK_LINE = re.compile(
     re.MULTILINE,
 )
 _FAILED_STACK = re.compile(r"Original traceback:(?P<text>.{1,8192}?)\n[ \t]*\n", re.DOTALL)
-_FAILED_LINE = re.compile(
-    r'^ {0,16}File "([^"\n]{1,4096})", line (\d{1,9})(?:, in ([^\n]{0,512}))?$', re.MULTILINE
-)
 """Where `torch.fx` says which line of the program an operation comes from that failed."""
 _RAISED = re.compile(
     r"^(?:torch\.\S{0,200}\.)?(?P<type>\w{1,80}(?:Error|Exception|Unsupported)|Unsupported): ",
@@ -192,8 +189,8 @@ def read_break(text: str) -> BreakReport:
 
 
 def _find_failed(cause: str) -> Location | None:
-    lines = _FAILED_LINE.findall(_find_text(_FAILED_STACK, cause))
-    return next((Location(file, int(line), name) for file, line, name in reversed(lines)), None)
+    text = re.sub(r"^ *(?=File )", "  ", _find_text(_FAILED_STACK, cause), flags=re.MULTILINE)
+    return next(reversed(_list_lines(text)), None)
 
 
 def _extract_reason(text: str) -> str:
@@ -288,9 +285,13 @@ def _parse_stack(text: str) -> tuple[Location, ...]:
     _, separator, stack = text.partition("\nUser code traceback:")
     if not separator:
         stack = text if _SKIP_HEAD.match(text) else ""
+    return _list_lines(stack.partition(_TRACEBACK)[0])
+
+
+def _list_lines(stack: str) -> tuple[Location, ...]:
     return tuple(
         Location(frame["file"], int(frame["line"]), frame["name"] or "")
-        for frame in _STACK_LINE.finditer(stack.partition(_TRACEBACK)[0])
+        for frame in _STACK_LINE.finditer(stack)
     )
 
 

@@ -93,9 +93,8 @@ def select_states(options: CertifyOptions) -> States:
     """
     folder = os.path.realpath(os.getcwd())
     root = find_repository_root(folder)
-    recorded = None
-    if options.base is None and options.against is None:
-        recorded = find_recorded_run(options.target)
+    named = options.base is not None or options.against is not None
+    recorded = None if named else find_recorded_run(options.target)
     tree = read_tree(recorded)
     notes, missing = list[str](), list[str]()
     if options.base is not None and options.against is not None:
@@ -129,23 +128,22 @@ def select_states(options: CertifyOptions) -> States:
         new = ", ".join(
             [*map("=".join, (options.env or {}).items()), *(x.label for x in options.config)]
         )
-    for words in options.also:  # a program of its own, which the old state may not have
-        script = os.path.realpath(parse_target(words).script or "")
-        if script in tree:
-            before, after = {script: tree[script], **before}, {script: tree[script], **after}
+    # Programs of their own, which the old state may not have.
+    scripts = {os.path.realpath(parse_target(words).script or "") for words in options.also}
+    also = {script: tree[script] for script in scripts & tree.keys()}
     verb, top = "differs, and is read as it is in both states", root or ""
     folders = {name for name in missing if os.path.isdir(os.path.join(top, name))}
-    named = (f"{'the submodule ' * (name in folders)}{name}" for name in sorted({*missing}))
+    differing = (f"{'the submodule ' * (name in folders)}{name}" for name in sorted({*missing}))
     return States(
         base=base,
         new=new,
         tree=tree,
-        before=before,
-        after=after,
+        before=also | before,
+        after=also | after,
         variables=options.env or {},
         plan=TrialPlan(settings=options.config),
         recorded=recorded,
-        missing=tuple(f"{name} {verb}" for name in named),
+        missing=tuple(f"{name} {verb}" for name in differing),
         notes=tuple(notes),
     )
 
