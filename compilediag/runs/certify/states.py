@@ -128,9 +128,7 @@ def select_states(options: CertifyOptions) -> States:
         new = ", ".join(
             [*map("=".join, (options.env or {}).items()), *(x.label for x in options.config)]
         )
-    # Programs of their own, which the old state may not have.
-    scripts = {os.path.realpath(parse_target(words).script or "") for words in options.also}
-    also = {script: tree[script] for script in scripts & tree.keys()}
+    also = _select_scripts(options, tree)
     verb, top = "differs, and is read as it is in both states", root or ""
     folders = {name for name in missing if os.path.isdir(os.path.join(top, name))}
     differing = (f"{'the submodule ' * (name in folders)}{name}" for name in sorted({*missing}))
@@ -146,6 +144,12 @@ def select_states(options: CertifyOptions) -> States:
         missing=tuple(f"{name} {verb}" for name in differing),
         notes=tuple(notes),
     )
+
+
+def _select_scripts(options: CertifyOptions, tree: Sources) -> dict[str, bytes]:
+    """Select the scripts of `--also`, programs of their own which the old state may not have."""
+    scripts = {os.path.realpath(parse_target(words).script or "") for words in options.also}
+    return {script: tree[script] for script in scripts & tree.keys()}
 
 
 def read_tree(recorded: RecordedRun | None) -> dict[str, bytes]:
