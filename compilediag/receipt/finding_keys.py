@@ -15,11 +15,10 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from compilediag.receipt.schema.compiles import FindingRecord, mask_indices
-from compilediag_harness.wire import find_resumed_line
+from compilediag_harness.base.resumed_frames import find_resumed_line, get_whole_function
 
 MAX_NAME = 40  #: Characters of a name in a key.
 _NAME = re.compile(r"[^\W\d]\w*")
-_RESUMED = re.compile(r"(?:torch_dynamo_resume_in_)+(.+?)(?:_at_[0-9]+)+")
 _ON_STACK = re.compile(r"___stack[0-9]+")
 _INSTALLED = re.compile(r".*/(?:site|dist)-packages/", re.DOTALL)
 _STANDARD_LIBRARY = re.compile(r".*/lib(?:64)?/python3(?:\.[0-9]{1,3}t?)?/", re.DOTALL)
@@ -72,8 +71,8 @@ def mask_addresses(text: str) -> str:
 
 def normalize_function(name: str) -> str:
     """Remove the line number: torch names what follows a graph break after its line."""
-    match = _RESUMED.fullmatch(name)
-    return name if match is None else f"{match[1]} (resumed)"
+    whole = get_whole_function(name)
+    return name if whole == name else f"{whole} (resumed)"
 
 
 def name_carried(variable: str, function: str) -> str:

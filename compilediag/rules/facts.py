@@ -19,7 +19,8 @@ from compilediag.rules.make_finding import format_place
 from compilediag.timeline.compiles import Compile, FrameId, Recompile, get_compile_id
 from compilediag.timeline.ownership import classify_ownership
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import InputsGuarded, UserCall, ValueUse, find_resumed_function
+from compilediag_harness.base.resumed_frames import find_resumed_function, find_resumed_line
+from compilediag_harness.wire import InputsGuarded, UserCall, ValueUse
 
 PLAIN = re.compile(r"""[^\W\d]\w*(?:\.[^\W\d]\w*|\[(?:\w+|'[^']*'|"[^"]*")\])*""")
 """An expression that is the same object when it is read again, and nothing else happens."""
@@ -29,7 +30,6 @@ _LOCAL = re.compile(r"L\['(\w+)'\](.*)")
 """The source of an argument, or of a part of one."""
 _STRIDES = re.compile(r"\d+")
 _HOOK = re.compile(r"_hooks(?:_with_kwargs|_always_called)?\[")
-_RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d+)")
 _COUNTED = re.compile(r"(\d+) (?:items?|keys?)\b")
 _UNSET = re.compile(r"(?:None|False|.* absent)$|\d+ (?:items?|keys?)\b")
 
@@ -316,10 +316,10 @@ def find_break_before(group: Group) -> tuple[str, str] | None:
     goes on behind one, and the value is no attribute or global, which the whole function would
     guard just as well."""
     frame = group.recompiles[0].frame
-    match = _RESUMED.fullmatch(frame.function)
-    if match is None or group.owner != "argument":
+    function = find_resumed_function(frame.function)
+    if function is None or group.owner != "argument":
         return None
-    return match["function"], format_place(frame.file, match["line"])
+    return function, format_place(frame.file, find_resumed_line(frame.function))
 
 
 def get_passed_arguments(group: Group, variable: str) -> tuple[str, dict[str, str]]:

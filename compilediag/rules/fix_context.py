@@ -12,7 +12,8 @@ from packaging.version import InvalidVersion, Version
 from compilediag.receipt.schema.compiles import CompileEvent, FindingRecord, UserCallRecord
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag_harness.wire import Location, find_resumed_function
+from compilediag_harness.base.resumed_frames import find_resumed_function
+from compilediag_harness.wire import Location
 
 # Invariant: no blank, quote, `$`, backslash or `!` in an item of the path: sources are put between
 # double quotes of a shell as they are (`format_export`).

@@ -24,7 +24,7 @@ from compilediag.rules.make_finding import Advice, format_count, format_place, m
 from compilediag.rules.rule import Absorption, Analysis, AnalysisRule, list_compile_ids
 from compilediag.timeline.ownership import classify_ownership
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire.event import find_resumed_function
+from compilediag_harness.base.resumed_frames import find_resumed_function
 
 TitleAndAdvice = tuple[str, Advice]
 """A title, without the variable and its change, which views print beside it, and the advice. The

@@ -23,6 +23,7 @@ from compilediag.views.place import format_frame
 from compilediag.views.style import RenderOptions
 from compilediag.views.text import pad
 from compilediag.views.varied import build_varied
+from compilediag_harness.base.resumed_frames import find_resumed_function
 
 MAX_ENTRIES = 4
 MAX_CAUSES = 20
@@ -67,7 +68,7 @@ def show_frames(receipt: Receipt, options: RenderOptions) -> list[Block]:
         identity = event.compile_id.replace("/", "-").replace("!", "a")
         uri = linked.pop(f"{identity}-{_NOT_A_WORD.sub('_', function)[:60]}", None)
         if uri is not None:
-            resumed = function.startswith("torch_dynamo_resume_in_")
+            resumed = find_resumed_function(function) is not None
             what = "what runs after the break" if resumed else "what runs"
             name = f"{options.clean(event.compile_id, 40)} {options.clean(function, 60)}"
             decompiled.append(f"{name}, {what}: {options.clean(uri)}")

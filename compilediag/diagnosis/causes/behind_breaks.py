@@ -13,7 +13,8 @@ from compilediag.diagnosis.findings import Cause
 from compilediag.timeline.compiles import Compile, CompileId, FrameId
 from compilediag.timeline.frames import BreakLine
 from compilediag.timeline.timeline import Recompile, Timeline
-from compilediag_harness.wire import UserCall, find_resumed_function
+from compilediag_harness.base.resumed_frames import find_resumed_function, get_whole_function
+from compilediag_harness.wire import UserCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +138,3 @@ def _may_hold(broken: Compile, call: UserCall, begins: int | None) -> bool:
     if own is not None and (own.file, own.function) == (call.file, call.function):
         return first <= call.line and not first < own.line <= call.line
     return first <= call.line
-
-
-def get_whole_function(name: str) -> str:
-    """Get the function of which a frame is the whole, or what is left after graph breaks."""
-    while (part := find_resumed_function(name)) is not None:
-        name = part
-    return name

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import replace
 from itertools import combinations
 
-from compilediag.diagnosis.causes.behind_breaks import BehindBreaks, get_whole_function
+from compilediag.diagnosis.causes.behind_breaks import BehindBreaks
 from compilediag.diagnosis.causes.cause_group import APART, Group, add_values, find_changed_dims
 from compilediag.diagnosis.codes import REGISTER, VALUES
 from compilediag.diagnosis.findings import Cause, CommonCause
@@ -20,7 +20,7 @@ from compilediag.receipt.schema.record import make_record
 from compilediag.timeline.compiles import FrameId
 from compilediag.timeline.invocations import find_varying_sizes
 from compilediag.timeline.timeline import Recompile, Timeline
-from compilediag_harness.wire import find_resumed_function
+from compilediag_harness.base.resumed_frames import find_resumed_function, get_whole_function
 
 ANOTHER_INSTANCE = "instance"
 """The kind of what another instance of a class, or another call within one step, is called with."""

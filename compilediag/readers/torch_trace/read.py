@@ -46,6 +46,7 @@ from compilediag.readers.torch_trace.scan import (
 )
 from compilediag.timeline.ownership import classify_ownership
 from compilediag_harness import wire
+from compilediag_harness.base.resumed_frames import find_resumed_function
 
 PROCESS_LIMIT = 1024
 """Most process ids distinguished in one file; torch 2.7 lets forked children write into it."""
@@ -406,7 +407,7 @@ def find_caller(calls: Sequence[Call]) -> tuple[wire.UserCall | None, str]:
         typed = not at.file.startswith("<") or at.file.startswith(_TYPED)
         own = at.file == main or (typed and classify_ownership(at.file) == "user")
         if below and at.file and own:
-            function = wire.find_resumed_function(at.function) or at.function
+            function = find_resumed_function(at.function) or at.function
             said = intern_text(text, _CALL_CHARS).strip()
             return wire.UserCall(at.file, at.line, function, said), ""
     for at, _ in calls if below else ():

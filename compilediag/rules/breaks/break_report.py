@@ -15,7 +15,8 @@ from compilediag.timeline.compiles import Compile, CompileId
 from compilediag.timeline.frames import BreakLine
 from compilediag.timeline.ownership import classify_ownership
 from compilediag.timeline.timeline import BreakSite, Frame, Timeline
-from compilediag_harness.wire import Location, find_resumed_function
+from compilediag_harness.base.resumed_frames import find_resumed_function
+from compilediag_harness.wire import Location
 
 Patterns = tuple[tuple[str, re.Pattern[str]], ...]
 """A category, and the text of a break of that category."""

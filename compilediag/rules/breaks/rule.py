@@ -11,7 +11,6 @@ from itertools import chain
 
 from msgspec import structs
 
-from compilediag.diagnosis.causes.behind_breaks import get_whole_function
 from compilediag.diagnosis.causes.merge_by_common_cause import ANOTHER_INSTANCE
 from compilediag.diagnosis.codes import LIMIT, REGISTER, TEMPORARY
 from compilediag.diagnosis.findings import Cause, CauseId, Finding
@@ -45,6 +44,7 @@ from compilediag.timeline.compiles import CompileId
 from compilediag.timeline.frames import BreakLine
 from compilediag.timeline.ownership import classify_ownership
 from compilediag.timeline.timeline import Timeline
+from compilediag_harness.base.resumed_frames import get_whole_function
 from compilediag_harness.wire import Location, SettingChange, UserCall
 
 

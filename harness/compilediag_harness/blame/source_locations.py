@@ -14,7 +14,8 @@ from typing import Any
 
 from compilediag_harness.base.generated_files import is_generated
 from compilediag_harness.base.object_graph import cache_by_code
-from compilediag_harness.wire import Location, UserCall, clip, find_resumed_function
+from compilediag_harness.base.resumed_frames import find_resumed_function
+from compilediag_harness.wire import Location, UserCall, clip
 
 # Behind shape conditions without a line of the user's the place stands in brackets.
 _COMMENT = re.compile(

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, cast
 
 from compilediag_harness.base.object_graph import MISSING, Hop, get_plain_attribute, read
+from compilediag_harness.base.resumed_frames import find_resumed_function
 from compilediag_harness.base.session import Session
 from compilediag_harness.blame.guard_sources import parse_expression
 from compilediag_harness.blame.source_locations import is_ours, is_own_frame, is_torch
@@ -29,7 +30,7 @@ from compilediag_harness.blame.writes_in_source import parse_lines
 from compilediag_harness.redaction.recognise import is_secret_name
 from compilediag_harness.torch_internals import torch_compiles
 from compilediag_harness.torch_internals.torch_compiles import FrameBeingCompiled
-from compilediag_harness.wire import UserCall, clip, find_resumed_function
+from compilediag_harness.wire import UserCall, clip
 
 HAS_POSITIONS = hasattr(types.CodeType, "co_positions")
 _TEXT_CHARS = 500

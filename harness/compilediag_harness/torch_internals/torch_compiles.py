@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, cast
 
 from compilediag_harness.base.hidden_frame import hide_own_frame
 from compilediag_harness.base.object_graph import iterate_frames
+from compilediag_harness.base.resumed_frames import find_resumed_function
 from compilediag_harness.torch_internals.torch_names import (
     CONVERT_FRAME,
     DYNAMO,
@@ -31,7 +32,6 @@ from compilediag_harness.torch_internals.torch_names import (
     replace_attribute,
     subscribe,
 )
-from compilediag_harness.wire import find_resumed_function
 from compilediag_harness.wire.compiles import PhaseStack
 
 PhaseListener = Callable[[str, int], None]

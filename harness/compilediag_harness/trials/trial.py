@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Generator, Iterator
 from typing import Any
 
 from compilediag_harness.base.post_import import PostImport
+from compilediag_harness.base.resumed_frames import find_resumed_line
 from compilediag_harness.base.session import Session
 from compilediag_harness.blame.line_events import make_line_events
 from compilediag_harness.blame.source_locations import list_lines
@@ -34,7 +35,6 @@ from compilediag_harness.wire import (
     TrialPlan,
     WatchedLines,
     describe_stance,
-    find_resumed_line,
 )
 
 

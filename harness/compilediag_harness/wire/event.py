@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -22,8 +21,6 @@ LINES_LEFT_OUT = "    … {} lines left out"
 
 LOG_OVER_LIMIT = "    … the log of this process is over its limit"
 """The last line of a process in torch_logs.txt that had more to write."""
-
-_RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d+)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,18 +158,6 @@ def make_jsonable(value: Any, *, clip_to: int | None = None, list_limit: int | N
     if isinstance(value, dict):
         return {str(key): cut(element) for key, element in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     return cut(_convert_by_field(value))
-
-
-def find_resumed_function(name: str) -> str | None:
-    """Find the function that a frame called `name` resumes after a graph break; None for others."""
-    match = _RESUMED.fullmatch(name)
-    return None if match is None else match["function"]
-
-
-def find_resumed_line(name: str) -> int:
-    """Find the line of the graph break behind which a frame goes on; 0 for others."""
-    match = _RESUMED.fullmatch(name)
-    return 0 if match is None else int(match["line"])
 
 
 def clip(text: str, limit: int = TEXT_LIMIT) -> str:
