@@ -17,7 +17,12 @@ from compilediag.certify.other_inputs import (
     compare_varied_calls,
 )
 from compilediag.certify.points import Certificate, ExecutedState
-from compilediag.certify.program import check_exercised, check_program
+from compilediag.certify.program import (
+    check_exercised,
+    check_program,
+    is_traced,
+    leave_out_unloaded,
+)
 from compilediag.certify.results import check_results
 from compilediag.certify.totals import check_better, check_compiled
 from compilediag_harness.wire import CallVaried
@@ -53,6 +58,7 @@ def judge(
     """
     reference = None if eager is None else eager.timeline
     calls = compare_calls(before.timeline, after.timeline, reference)
+    change = leave_out_unloaded(change, after)
     program = check_program(before, after, change, calls)
     if before.problem != after.problem:
         return Certificate((program,))
@@ -69,7 +75,9 @@ def judge(
     exercised = check_exercised(old, after, change, _list_compared(made))
     others = (
         check_better(before, after),
-        check_compiled(before, after, same_calls=calls.mismatch is None),
+        check_compiled(
+            before, after, same_calls=calls.mismatch is None, traced=is_traced(after, change)
+        ),
         other_inputs,
         state_cost(before, after),
     )

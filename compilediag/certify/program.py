@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from compilediag.certify.calls import CallComparison, ProcessKey, identify_processes
 from compilediag.certify.change import Change
@@ -242,9 +243,7 @@ def check_exercised(
         what = "; ".join(change.others)
         return JudgedPoint("exercised", "holds", f"no line of Python changed: {what}")
     run, was = _collect_lines(after, equal[1]), _collect_lines(before, equal[0])
-    graphs = {
-        (record.file, line) for record in after.timeline.lines_run for line in record.in_graph
-    }
+    graphs = _collect_traced(after)
     lines = [(file.file, line) for file in change.files for line in file.lines]
     missed = [at for at in lines if at not in run]
     removals = [(file.file, near) for file in change.files for near in file.removed]
@@ -278,6 +277,31 @@ def check_exercised(
     details += [f"not run in the old state: {_list_lines([at])}" for at in gone]
     details += sorted({record.problem for record in after.timeline.lines_run if record.problem})
     return JudgedPoint("exercised", outcome, sentence, figures, tuple(details))
+
+
+def leave_out_unloaded(change: Change, after: ExecutedState) -> Change:
+    """Leave out files that the old state did not have and no process of the new one loaded: notes
+    and other programs that lie beside this one."""
+    loaded = {file for file, _ in _list_loaded(after.timeline)}
+    loaded |= {record.file for record in after.timeline.lines_run if record.run}
+    files = (its for its in change.files if its.file in change.before or its.file in loaded)
+    return replace(change, files=tuple(files))
+
+
+def is_traced(after: ExecutedState, change: Change) -> bool:
+    """True if Dynamo traced every line that changed, and code beside each that was removed: then
+    the change itself put nothing outside of graphs."""
+    traced = _collect_traced(after)
+    places = [
+        [(file.file, line) for line in near]
+        for file in change.files
+        for near in (*((line,) for line in file.lines), *file.removed)
+    ]
+    return bool(places) and not change.others and all(map(traced.intersection, places))
+
+
+def _collect_traced(state: ExecutedState) -> set[tuple[str, int]]:
+    return {(record.file, line) for record in state.timeline.lines_run for line in record.in_graph}
 
 
 def _collect_lines(state: ExecutedState, calls: Iterable[CallVaried]) -> set[tuple[str, int]]:

@@ -298,20 +298,24 @@ _SAME_SHARE = 0.98
 """So much of the operations in graphs is as much as before."""
 
 _LEAST_SHARE = 0.5
-"""Where less is left in graphs, a change did not remove it all: it may run eager now, before or
-behind the compiled calls."""
+"""Where less is left in graphs, a change outside of them did not remove it all: it may run eager
+now, before or behind the compiled calls."""
 
 
-def check_compiled(before: ExecutedState, after: ExecutedState, *, same_calls: bool) -> JudgedPoint:
+def check_compiled(
+    before: ExecutedState, after: ExecutedState, *, same_calls: bool, traced: bool
+) -> JudgedPoint:
     """Check that as much runs in graphs: operations of each graph times its calls. `same_calls`:
-    the outermost compiled calls of both correspond, and return values of the same structure."""
+    the outermost compiled calls of both correspond, and return values of the same structure.
+    `traced`: every changed line is in a graph, as where a loop became one operation."""
     old, new = before.timeline, after.timeline
     count, now = (
         sum(graph.operations * graph.calls for graph in timeline.graphs_run)
         for timeline in (old, new)
     )
     figures = (ProofFigure("operations in graphs", float(count), float(now)),)
-    outcome, sentence = _judge_operations(before, after, count, now, same_calls=same_calls)
+    may_remove = same_calls and (traced or now >= _LEAST_SHARE * count)
+    outcome, sentence = _judge_operations(before, after, count, now, may_remove=may_remove)
     opaque = {name for graph in new.graphs_run for name in graph.opaque} - {
         name for graph in old.graphs_run for name in graph.opaque
     }
@@ -322,7 +326,7 @@ def check_compiled(before: ExecutedState, after: ExecutedState, *, same_calls: b
 
 
 def _judge_operations(
-    before: ExecutedState, after: ExecutedState, old: int, new: int, *, same_calls: bool
+    before: ExecutedState, after: ExecutedState, old: int, new: int, *, may_remove: bool
 ) -> _Judged:
     graphs = (*before.timeline.graphs_run, *after.timeline.graphs_run)
     not_counted = any(graph.calls < 0 for graph in graphs)
@@ -332,7 +336,7 @@ def _judge_operations(
     if new >= _SAME_SHARE * old:
         return "holds", fewer
     outside = _find_outside(before, after)
-    if same_calls and new >= _LEAST_SHARE * old and not outside:
+    if may_remove and not outside:
         of_call = (old - new) / max(1, count_calls(after.timeline))
         return "holds", f"{of_call:.3g} fewer operations a call: the change removed them"
     running, now_running = _count_running(before.timeline), _count_running(after.timeline)

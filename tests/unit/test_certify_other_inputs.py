@@ -228,6 +228,17 @@ def test_half_precision_rounds_in_both_states() -> None:
     assert outcome(1.0, 1.0, 1.0, 2.0) == "undecided"
 
 
+def test_a_value_that_is_nothing_but_what_half_precision_rounds_is_not_compared() -> None:
+    """As the gradient of a softmax, whose terms cancel. Nor does it count as equal."""
+    name = f"{BEYOND}bfloat16"
+    old, new = (
+        state(SAME, SIZE, varied(name, value, structure="bfloat16[4]")) for value in (9.0, 11.0)
+    )
+    point = judge(old, new)
+    assert (point.outcome, point.figures[0].before) == ("holds", 1.0)
+    assert [its for its in point.details if its.endswith("half precision changes it as much")]
+
+
 def test_what_raises_for_a_size_that_no_call_varied_is_not_decided() -> None:
     """A cache for a batch of one, as all of its calls had."""
     old, raises, other = (

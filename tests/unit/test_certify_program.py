@@ -9,7 +9,7 @@ import pytest
 from compilediag.certify.calls import compare_calls
 from compilediag.certify.change import Change, ChangedFile, compare_sources
 from compilediag.certify.points import ExecutedState, JudgedPoint
-from compilediag.certify.program import check_exercised, check_program
+from compilediag.certify.program import check_exercised, check_program, leave_out_unloaded
 from compilediag.receipt.schema.receipt import Failure
 from compilediag_harness.wire import (
     FaultOccurred,
@@ -274,6 +274,17 @@ def test_lines_of_all_processes_count() -> None:
     other = LinesRun(0.0, FILE, (9, 11), (), process=1)
     timeline = replace(made.timeline, lines_run=(*made.timeline.lines_run, other))
     assert check_exercised(state(), replace(made, timeline=timeline), LINES).outcome == "holds"
+
+
+def test_a_new_file_that_nothing_loads_is_no_part_of_the_change() -> None:
+    """Another program, written beside this one."""
+    change = compare_sources({FILE: OLD}, {FILE: NEW, "/p/check.py": b"import train\n"})
+    left = leave_out_unloaded(change, state(**loaded(NEW)))
+    assert [its.file for its in left.files] == [FILE]
+    for after in (state(**loaded(b"", "/p/check.py")), run(1, file="/p/check.py")):
+        assert leave_out_unloaded(change, after).files == change.files
+    changed = compare_sources({FILE: OLD}, {FILE: NEW})
+    assert leave_out_unloaded(changed, state()).files == changed.files
 
 
 def test_where_nothing_differs_nothing_was_exercised() -> None:

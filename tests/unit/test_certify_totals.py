@@ -354,6 +354,7 @@ def compiled(
     *,
     old: tuple[GraphRun, ...] = (graph(50),),
     same_calls: bool = False,
+    traced: bool = False,
     after: Receipt = TWO,
     **more: Any,
 ) -> JudgedPoint:
@@ -361,6 +362,7 @@ def compiled(
         ExecutedState(FOUR, run(graphs_run=old)),
         ExecutedState(after, run(graphs_run=new, **more)),
         same_calls=same_calls,
+        traced=traced,
     )
 
 
@@ -385,6 +387,15 @@ def test_what_the_change_removed_is_said_where_calls_correspond() -> None:
     assert point.sentence == "5 fewer operations a call: the change removed them"
     assert compiled((graph(45),)).outcome == "undecided"
     assert compiled((graph(20),), same_calls=True).outcome == "undecided"
+
+
+def test_a_loop_that_became_one_operation_is_as_much_compiled() -> None:
+    """Every changed line is in a graph: the change itself put nothing outside."""
+    assert compiled((graph(2),), same_calls=True, traced=True).outcome == "holds"
+    assert compiled((graph(2),), traced=True).outcome == "undecided"
+    disabled = (CallsOutside(0, HOOK, "forward", 4, 0.1, 0.1),)
+    point = compiled((graph(2),), same_calls=True, traced=True, disabled_calls=disabled)
+    assert point.outcome == "undecided"
 
 
 HOOK = Location("model.py", 30, "hook")
