@@ -37,6 +37,7 @@ class ChangedFile:
     #: they were, as a counter, and the new one does not.
     sizes: tuple[int, ...] = ()  #: Lines of the old text that are gone and read a size of a tensor,
     #: where the new text reads fewer.
+    writes_otherwise: bool = False  #: Other statements write to attributes or globals than before.
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,13 @@ def _compare_texts(path: str, old: bytes, new: bytes) -> ChangedFile:
     sizes, left = _list_size_reads(old_tree), _list_size_reads(tree)
     unread = tuple(line for line in sizes if line in gone and len(sizes) > len(left))
     return ChangedFile(
-        path, tuple(sorted(lines)), tuple(removed), tuple(branches), uncounted, unread
+        path,
+        tuple(sorted(lines)),
+        tuple(removed),
+        tuple(branches),
+        uncounted,
+        unread,
+        _list_writes(old_tree) != _list_writes(tree),
     )
 
 
@@ -125,6 +132,22 @@ def _list_size_reads(tree: ast.Module) -> list[int]:
         node.lineno
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute) and node.attr in _SIZES
+    )
+
+
+def _list_writes(tree: ast.Module) -> list[str]:
+    """List the statements that write to what other code may read: attributes and globals."""
+    targets = (
+        (statement, node)
+        for statement in ast.walk(tree)
+        if isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Global))
+        for node in ast.walk(statement)
+    )
+    return sorted(
+        ast.unparse(statement)
+        for statement, node in targets
+        if isinstance(node, ast.Global)
+        or (isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store))
     )
 
 

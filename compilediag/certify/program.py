@@ -289,15 +289,16 @@ def leave_out_unloaded(change: Change, after: ExecutedState) -> Change:
 
 
 def is_traced(after: ExecutedState, change: Change) -> bool:
-    """True if Dynamo traced every line that changed, and code beside each that was removed: then
-    the change itself put nothing outside of graphs."""
+    """True if Dynamo traced every line that changed, and code beside each that was removed, and
+    none writes what other code may read: then the change put nothing outside of graphs."""
     traced = _collect_traced(after)
     places = [
         [(file.file, line) for line in near]
         for file in change.files
         for near in (*((line,) for line in file.lines), *file.removed)
     ]
-    return bool(places) and not change.others and all(map(traced.intersection, places))
+    may_switch = bool(change.others) or any(file.writes_otherwise for file in change.files)
+    return bool(places) and not may_switch and all(map(traced.intersection, places))
 
 
 def _collect_traced(state: ExecutedState) -> set[tuple[str, int]]:

@@ -9,7 +9,12 @@ import pytest
 from compilediag.certify.calls import compare_calls
 from compilediag.certify.change import Change, ChangedFile, compare_sources
 from compilediag.certify.points import ExecutedState, JudgedPoint
-from compilediag.certify.program import check_exercised, check_program, leave_out_unloaded
+from compilediag.certify.program import (
+    check_exercised,
+    check_program,
+    is_traced,
+    leave_out_unloaded,
+)
 from compilediag.receipt.schema.receipt import Failure
 from compilediag_harness.wire import (
     FaultOccurred,
@@ -274,6 +279,23 @@ def test_lines_of_all_processes_count() -> None:
     other = LinesRun(0.0, FILE, (9, 11), (), process=1)
     timeline = replace(made.timeline, lines_run=(*made.timeline.lines_run, other))
     assert check_exercised(state(), replace(made, timeline=timeline), LINES).outcome == "holds"
+
+
+@pytest.mark.parametrize(
+    ("new", "in_graph", "is_whole"),
+    [
+        (b"y = 2\nself.fused = True\n", (1,), True),
+        (b"y = 2\nself.fused = True\n", (2,), False),
+        (b"y = 2\nself.fused = False\n", (1, 2), False),
+        (b"y = 2\n", (1,), False),
+    ],
+    ids=["in a graph", "not in one", "another write", "a write removed"],
+)
+def test_a_change_is_traced_whole(new: bytes, in_graph: tuple[int, ...], is_whole: bool) -> None:
+    """Where it tells other code nothing: that could do eager what left the graphs."""
+    change = compare_sources({FILE: b"y = 1\nself.fused = True\n"}, {FILE: new})
+    assert is_traced(run(1, 2, in_graph=in_graph), change) == is_whole
+    assert not is_traced(run(1, 2, in_graph=in_graph), replace(change, others=("--env A=1",)))
 
 
 def test_a_new_file_that_nothing_loads_is_no_part_of_the_change() -> None:
