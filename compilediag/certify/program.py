@@ -242,7 +242,8 @@ def check_exercised(
     if not change.files:
         what = "; ".join(change.others)
         return JudgedPoint("exercised", "holds", f"no line of Python changed: {what}")
-    run, was = _collect_lines(after, equal[1]), _collect_lines(before, equal[0])
+    again_before, again = map(_collect_called, equal)
+    run, was = _collect_run(after) | again, _collect_run(before) | again_before
     graphs = _collect_traced(after)
     lines = [(file.file, line) for file in change.files for line in file.lines]
     missed = [at for at in lines if at not in run]
@@ -256,12 +257,15 @@ def check_exercised(
         if not before.is_watched or not entry or (file.file, entry) in was  # else nobody called it
     ]
     in_graphs = sum(at in graphs for at in lines)
+    alone = len({*lines} - graphs - again)
     figures = (
         ProofFigure("changed lines", float(len(lines)), float(len(lines) - len(missed))),
         ProofFigure("in graphs", float(len(lines)), float(in_graphs)),
     )
     outcome: Outcome = "undecided" if missed or unseen or gone else "holds"
     sentence = f"{format_count(len(lines), 'changed line')} ran, {in_graphs} in graphs"
+    # Outside of what was called again, as in constructors, nothing had other inputs.
+    sentence += f", {alone} with this run's values alone" if alone else ""
     if missed:
         counts = f"{len(lines) - len(missed)} of {format_count(len(lines), 'changed line')}"
         sentence = f"proved for what ran: {counts}; not run (--also could): {_list_lines(missed)}"
@@ -305,10 +309,13 @@ def _collect_traced(state: ExecutedState) -> set[tuple[str, int]]:
     return {(record.file, line) for record in state.timeline.lines_run for line in record.in_graph}
 
 
-def _collect_lines(state: ExecutedState, calls: Iterable[CallVaried]) -> set[tuple[str, int]]:
-    """Collect the watched lines that ran, in the program or in calls that were made again."""
-    run = {(record.file, line) for record in state.timeline.lines_run for line in record.run}
-    return run | {(its.file, n) for call in calls for its in call.lines for n in its.lines}
+def _collect_run(state: ExecutedState) -> set[tuple[str, int]]:
+    return {(record.file, line) for record in state.timeline.lines_run for line in record.run}
+
+
+def _collect_called(calls: Iterable[CallVaried]) -> set[tuple[str, int]]:
+    """Collect the watched lines that ran in calls that were made again."""
+    return {(its.file, n) for call in calls for its in call.lines for n in its.lines}
 
 
 def _list_lines(lines: list[tuple[str, int]]) -> str:

@@ -225,7 +225,10 @@ LINES = Change((ChangedFile(FILE, (3, 4, 9), ((11, 12),)),), {}, {})
 
 def test_every_changed_line_ran() -> None:
     point = check_exercised(state(), run(3, 4, 9, 12, in_graph=(3, 4)), LINES)
-    assert (point.outcome, point.sentence) == ("holds", "3 changed lines ran, 2 in graphs")
+    assert (point.outcome, point.sentence) == (
+        "holds",
+        ("3 changed lines ran, 2 in graphs, 1 with this run's values alone"),
+    )
 
 
 def test_lines_that_did_not_run_are_named() -> None:
