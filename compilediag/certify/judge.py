@@ -16,7 +16,7 @@ from compilediag.certify.other_inputs import (
     check_other_inputs,
     compare_varied_calls,
 )
-from compilediag.certify.points import Certificate, ExecutedState
+from compilediag.certify.points import Certificate, ExecutedState, JudgedPoint
 from compilediag.certify.program import (
     check_exercised,
     check_program,
@@ -44,17 +44,18 @@ def judge(
         after: The new state, with `change.watched` as the lines of its plan.
         change: How their sources differ (`compare_sources`).
         again: The old state executed once more: what differs between two unchanged executions is
-            not compared, and which of `change.watched_before` ran.
-        eager: The old state under the stance "force_eager": how much rounding there is.
+            not compared.
+        eager: The old state under the stance "force_eager": how much rounding there is. Of both,
+            which of `change.watched_before` ran.
         varied: False where the user wanted no calls with other inputs.
 
     Returns:
         The certificate. `further` is to be followed until it is None: "again" at most once, where
         calls differ from the first on by more than rounding, or all are equal while prints, saved
-        values or state are not: the program may differ from itself; or where nothing else is
-        missing than which of the lines ran that are gone. Then "eager", where the first
+        values or state are not: the program may differ from itself. Then "eager", where the first
         call that differs does so by little enough to be rounding (1e-3 of its size, 1e-1 in 16
-        bits). None where nothing would decide, or another point fails anyway.
+        bits). Where only which of the lines ran that are gone is missing, "eager" comes first.
+        None where nothing would decide, or another point fails anyway.
     """
     reference = None if eager is None else eager.timeline
     calls = compare_calls(before.timeline, after.timeline, reference)
@@ -70,7 +71,7 @@ def judge(
     results, further = check_results(
         before, after, calls, again, eager, is_shown=is_shown, uncounted=uncounted
     )
-    old = before if again is None else again
+    old = again or eager or before
     made = varied_calls if again is None else compare_varied_calls(again, after, calls)
     exercised = check_exercised(old, after, change, _list_compared(made))
     others = (
@@ -82,13 +83,20 @@ def judge(
         state_cost(before, after),
     )
     outcomes = {point.outcome for point in (program, *others)}
-    is_open = exercised.outcome == "undecided" and change.watched_before and not old.is_watched
     if "fails" in outcomes:
         further = None
-    elif is_open and {*outcomes, results.outcome} <= {"holds", "stated"}:
-        further = "again"
+    elif _is_branch_missing(exercised) and {*outcomes, results.outcome} <= {"holds", "stated"}:
+        # Not compiled, the program runs the same lines sooner; calls are made again in the other.
+        further = "eager" if eager is None else "again" if again is None else None
+        further = None if before.is_watched else further
     better, compiled, *last = others
     return Certificate((program, exercised, better, compiled, results, *last), further)
+
+
+def _is_branch_missing(exercised: JudgedPoint) -> bool:
+    """True if every changed line of the new state ran, and something of the old one is missing."""
+    lines = next(iter(exercised.figures), None)
+    return exercised.outcome == "undecided" and lines is not None and lines.before == lines.after
 
 
 def _list_compared(made: Iterable[ComparedCall]) -> tuple[list[CallVaried], list[CallVaried]]:

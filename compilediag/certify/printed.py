@@ -85,6 +85,7 @@ _WARNING = re.compile(r"(?P<file>\S+\.py):\d+: (?P<text>\w*Warning\b.*)")
 _TORCH_OWN = re.compile(r"torch[/\\]_(?:dynamo|inductor|functorch|compile)|torch[/\\]fx[/\\]")
 _INTERNAL = "(Triggered internally at "
 """In a warning of torch's C++ code, which names the program's line that it is about."""
+_TRACEBACK = "Traceback (most recent call last):"
 _PROGRESS = re.compile(r"\r|\d+%\|.*\||\d(?:it/s|s/it)\b")
 
 StreamKey = tuple[ProcessKey, str]
@@ -135,9 +136,11 @@ def read_printed(timeline: Timeline) -> dict[StreamKey, list[str]]:
 
 def _select_own_lines(lines: Sequence[str]) -> list[str]:
     own: list[str] = []
-    is_source, behind = False, 0
+    is_source, is_frame, behind = False, False, 0
     for number, line in enumerate(lines):
-        if number < behind:
+        # Of a traceback the error is compared: its frames show lines that the change may edit.
+        is_frame = line.startswith(_TRACEBACK) or (is_frame and line.startswith("  "))
+        if number < behind or is_frame:
             continue
         if is_source and line.startswith("  "):  # the line that warned
             is_source = False

@@ -72,16 +72,23 @@ def test_further_executions_are_asked_for_until_they_decide() -> None:
 
 
 def test_a_recorded_run_is_executed_once_more_for_a_branch_that_is_gone_alone() -> None:
-    """Nobody asked it which lines ran; what its calls ran that were made again counts, too."""
+    """Nobody asked it which lines ran. Where nothing is compiled that takes less time, so it comes
+    first; in the other, what calls ran that were made again counts too."""
     change = replace(CHANGE, files=(ChangedFile(FILE, (3,), branches=((2, 5),)),))
     recorded = replace(BEFORE, is_watched=False)
     certificate = judge(recorded, make(), change)
-    assert (certificate.verdict, certificate.further) == ("not decided", "again")
+    assert (certificate.verdict, certificate.further) == ("not decided", "eager")
     assert judge(recorded, make(recompiles=3), change).further is None
+    missed = replace(CHANGE, files=(ChangedFile(FILE, (3, 8), branches=((2, 5),)),))
+    assert judge(recorded, make(), missed).further is None, "nothing else would prove it"
     assert judge(recorded, make(), CHANGE).further is None
     timeline = replace(BEFORE.timeline, lines_run=(LinesRun(9.0, FILE, (2,), ()),))
     unseen = replace(BEFORE, timeline=timeline)
     assert judge(unseen, make(), change).further is None
+    eager = judge(recorded, make(), change, eager=unseen)
+    assert (eager.verdict, eager.further) == ("not decided", "again")
+    ran = replace(BEFORE.timeline, lines_run=(LinesRun(9.0, FILE, (2, 5), ()),))
+    assert judge(recorded, make(), change, eager=replace(BEFORE, timeline=ran)).verdict == "proved"
     assert judge(recorded, make(), change, again=unseen).verdict == "not decided"
     made = replace(varied("size 4 → 1"), lines=(WatchedLines(FILE, (5,)),))
     seen = replace(timeline, varied_calls=(varied("as it was"), made))

@@ -178,6 +178,15 @@ def test_where_eager_is_farther_away_nothing_is_decided() -> None:
     assert not found.decided
 
 
+def test_of_a_traceback_the_error_is_compared() -> None:
+    """Its frames show the edited lines, and that a script is run in place of its file."""
+    head, where = "Traceback (most recent call last):", '  File "/p/app.py", line 3, in <module>'
+    ours = ('  File "<frozen runpy>", line 198, in _run_module_as_main', where, "    old()")
+    before, after = (head, *ours, "KeyError: 1"), (head, where, "    new()", "KeyError: 1")
+    assert compare(before, after, stream="stderr").difference is None
+    assert compare(before, (*after[:-1], "KeyError: 2"), stream="stderr").difference is not None
+
+
 def test_of_stderr_logs_of_torch_progress_and_places_of_warnings_are_left_out() -> None:
     before = (
         "W1126 17:58:12.123000 99 site-packages/torch/_dynamo/convert_frame.py:1016] [0/8] limit",

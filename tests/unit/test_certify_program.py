@@ -329,3 +329,11 @@ def test_both_may_end_alike_with_an_error() -> None:
         True,
     )
     assert judge(BEFORE, replace(AFTER, problem="ValueError: no")).outcome == "fails"
+    nothing = msgspec.structs.replace(AFTER.receipt.compile, compiles=0)
+    early = [
+        replace(one, receipt=msgspec.structs.replace(one.receipt, compile=nothing))
+        for one in states
+    ]
+    point = judge(*early)
+    assert point.outcome == "undecided"
+    assert point.sentence == "both states end before anything is compiled: ValueError: no"

@@ -346,8 +346,11 @@ def decide(
         ran = before.timeline.lines_run, after.timeline.lines_run
         # The boundary of what is compiled moved: what calls it is compared in its place.
         where = f"for the calls of {boundary[0].function}, above what is compiled"
-        before = pair.execute(f"the old state, {where}", new=False, at=boundary[0])
-        after = pair.execute(f"the new state, {where}", new=True, at=boundary[1])
+        # A state that compiles the function itself has made its calls again.
+        if not _has_varied(before, boundary[0]):
+            before = pair.execute(f"the old state, {where}", new=False, at=boundary[0])
+        if not _has_varied(after, boundary[1]):
+            after = pair.execute(f"the new state, {where}", new=True, at=boundary[1])
         before, after = _add_lines(before, ran[0]), _add_lines(after, ran[1])
         certificate = _judge(pair, before, after, known)
     further = certificate.further
@@ -355,7 +358,7 @@ def decide(
         stance = "force_eager" if further == "eager" else None
         what = "the old state once more: what differs by itself?"
         if stance:
-            what = "the old state, not compiled: how much of a difference is rounding?"
+            what = "the old state, not compiled: which lines does it run, and how does it round?"
         known[further] = pair.execute(what, new=False, stance=stance)
         if not stance:  # those of further command lines count, too
             known[further] = _add_lines(known[further], before.timeline.lines_run)
@@ -364,6 +367,10 @@ def decide(
     if further is not None and further not in known:
         certificate = certificate.leave_open(pair.trials.describe_end())
     return certificate, before, after
+
+
+def _has_varied(state: ExecutedState, function: Location) -> bool:
+    return any(call.function == function for call in state.timeline.varied_calls)
 
 
 def _add_lines(state: ExecutedState, lines: tuple[LinesRun, ...]) -> ExecutedState:
