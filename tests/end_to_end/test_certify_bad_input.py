@@ -96,7 +96,7 @@ def test_what_fails_by_now_in_both_states_is_not_the_changes_fault(folder: Path)
     finally:
         outside.with_suffix(".away").rename(outside)
     assert (code, document["executions"]) == (4, 2), document
-    assert "old state, with FileNotFoundError" in document["reason"]
+    assert "both states end before anything is compiled: FileNotFoundError" in document["reason"]
 
 
 @pytest.mark.parametrize("to_all", [True, False])

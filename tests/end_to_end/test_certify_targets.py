@@ -175,6 +175,39 @@ def test_where_calls_get_other_arguments_the_function_above_is_called_again(
     assert "beyond the run: size" in json.dumps(document)
 
 
+REPEAT = """
+import torch
+
+def layer(x):
+    return (x @ x.T).tanh() @ x
+
+def repeat(x, times):
+    for _ in range(times):
+        x = layer(x)
+    return x
+
+repeat = torch.compile(repeat, backend="eager")
+for times in (2, 3, 4):
+    print(repeat(torch.ones(3, 4) / 4, times).tolist())
+"""
+
+
+def test_where_less_is_compiled_at_once_the_recorded_calls_stand_for_the_old_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the function that is no longer compiled itself the new state makes the same calls."""
+    monkeypatch.chdir(tmp_path)
+    write({"train.py": REPEAT})
+    record("train.py")
+    inner = REPEAT.replace("repeat = torch.compile(repeat,", "layer = torch.compile(layer,")
+    write({"train.py": inner})
+    code, document = certify("--", "train.py")
+    assert (code, document["executions"]) == (0, 2), document
+    write({"train.py": inner.replace("times):", "min(times, 4)):")})
+    code, document = certify("--", "train.py")
+    assert (code, document["executions"]) == (3, 2), document
+
+
 def run_and_read_next(capfd: pytest.CaptureFixture[str], *options: str) -> str:
     """Run the program and read the command that leads on."""
     assert main(["run", "--no-live", *options, "t.py"]) == 0
