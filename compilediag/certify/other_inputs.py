@@ -24,7 +24,7 @@ from compilediag.certify.values import TOLERANCES, is_rounding
 from compilediag.receipt.schema.compiles import ProofFigure
 from compilediag.rules.make_finding import format_count, shorten
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import BEYOND, NO_TIME_LEFT, CallVaried, Location
+from compilediag_harness.wire import BEYOND, GRAPH_USED_UP, NO_TIME_LEFT, CallVaried, Location
 
 AS_IT_WAS = "as it was"
 _SIZE = re.compile(r"^size (\d+) → ")
@@ -437,6 +437,10 @@ def _is_broadcast(before: CallVaried, after: CallVaried, made: Iterable[CallVari
 
 def _explain_moved(before: CallVaried, after: CallVaried) -> str:
     """Explain why a call that is made as it was may differ: by the first argument that does."""
+    used_up = [GRAPH_USED_UP in its.structure for its in (before, after)]
+    if any(used_up) and not all(used_up):
+        when = "before" if used_up[0] else "after"
+        return f"its backward pass runs inside of it {when} only: call both from one function"
     if not (before.given and after.given):
         return "it has other arguments, or reads what has changed since"
     old, new = (

@@ -81,7 +81,8 @@ _MASK = re.compile("|".join(f"(?P<m{at}>{mask})" for at, mask in enumerate(_MASK
 _TORCH_LOG = re.compile(
     r"\[?(?:rank\d+\]:? ?)?\[?[VIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ \S* ?(?:\S*torch/\S+|\S+\.cpp):\d+\]"
 )
-_WARNING = re.compile(r"(?P<file>\S+\.py):\d+: (?P<text>\w*Warning\b.*)")
+_WARNING = re.compile(r"(?P<file>\S+\.py|<eval_with_key>[.\d]*):\d+: (?P<text>\w*Warning\b.*)")
+"""Of a graph's code it is printed once for each graph."""
 _TORCH_OWN = re.compile(r"torch[/\\]_(?:dynamo|inductor|functorch|compile)|torch[/\\]fx[/\\]")
 _INTERNAL = "(Triggered internally at "
 """In a warning of torch's C++ code, which names the program's line that it is about."""
@@ -136,6 +137,7 @@ def read_printed(timeline: Timeline) -> dict[StreamKey, list[str]]:
 
 def _select_own_lines(lines: Sequence[str]) -> list[str]:
     own: list[str] = []
+    warned = set[str]()
     is_source, is_frame, behind = False, False, 0
     for number, line in enumerate(lines):
         # Of a traceback the error is compared: its frames show lines that the change may edit.
@@ -155,7 +157,8 @@ def _select_own_lines(lines: Sequence[str]) -> list[str]:
             behind = _find_end_of_warning(lines, number)
         elif (last := _find_internal(lines, number)) is not None:
             behind = last + 1  # the line of source follows
-        else:
+        elif warning["text"] not in warned:
+            warned.add(warning["text"])
             own.append(warning["text"])
     return own
 

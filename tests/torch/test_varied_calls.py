@@ -121,6 +121,20 @@ def test_a_call_as_it_was_tells_what_it_is_given_before_it_writes_to_it():
     assert one.given_digests[0].magnitude != one.digest[0].magnitude
 
 
+def test_a_loss_whose_backward_pass_the_call_runs_is_compared_without_gradients():
+    weight = torch.ones(4, requires_grad=True)
+
+    def train(x):
+        loss = (x @ weight.reshape(4, 1)).square().mean()
+        loss.backward()
+        return loss
+
+    made, _, _ = vary(call_with(train, *[(torch.ones(rows, 4),) for rows in (3, 5, 6)]))
+    shown = {label: one for (_, label), one in made.items() if label in ("as it was", "size 6 → 2")}
+    assert all(one.raised is None for one in shown.values())
+    assert all(wire.GRAPH_USED_UP in one.structure for one in shown.values())
+
+
 def test_a_gradient_that_is_lost_shows_where_the_run_wants_none():
     def before(x, scale):
         return x.sin() * scale

@@ -12,7 +12,14 @@ from compilediag.certify.other_inputs import (
     find_boundary,
 )
 from compilediag.certify.points import ExecutedState, JudgedPoint
-from compilediag_harness.wire import BEYOND, NO_TIME_LEFT, CallersSeen, Location, VaryingEnded
+from compilediag_harness.wire import (
+    BEYOND,
+    GRAPH_USED_UP,
+    NO_TIME_LEFT,
+    CallersSeen,
+    Location,
+    VaryingEnded,
+)
 from tests.support.certified_states import FILE, calls, digest, state, varied
 from tests.support.timelines import WHERE
 
@@ -109,6 +116,15 @@ def test_why_a_call_differs_as_it_was_is_said(
     digests = tuple(digest(value) for _ in given)
     new = varied("as it was", 2.0, given=given, given_digests=digests)
     assert words in judge(state(old, SIZE), state(new, SIZE)).sentence
+
+
+def test_a_backward_pass_that_leaves_the_call_is_said() -> None:
+    """Of a loss that the old state returned with its graph used up nothing else is known."""
+    old = varied("as it was", structure=f"float32[]; {GRAPH_USED_UP}")
+    new = varied("as it was", structure="float32[]; gradients through it")
+    said = "its backward pass runs inside of it before only: call both from one function"
+    assert said in judge(state(old, SIZE), state(new, SIZE)).sentence
+    assert judge(state(old, SIZE), state(old, SIZE)).outcome == "holds"
 
 
 def test_an_argument_that_the_new_state_gives_no_more_is_not_decided() -> None:

@@ -204,6 +204,15 @@ def test_of_stderr_logs_of_torch_progress_and_places_of_warnings_are_left_out() 
     assert compare(before, after[:2], stream="stderr").difference is not None
 
 
+def test_a_warning_is_compared_once() -> None:
+    """The code of a graph prints it again, so that fewer graphs print it less often."""
+    text = "UserWarning: upsample is deprecated"
+    before = (f"<eval_with_key>.1:89: {text}", f"<eval_with_key>.14:89: {text}", "mine")
+    for after in ((f"<eval_with_key>.3:7: {text}", "mine"), (f"/torch/nn/f.py:3: {text}", "mine")):
+        assert compare(before, after, stream="stderr").difference is None
+    assert compare(before, ("mine",), stream="stderr").difference is not None
+
+
 def test_a_warning_of_torch_is_left_out_with_all_of_its_lines() -> None:
     """A warning of the program's own that has more of them is not."""
     torch = "/site/torch/_dynamo/variables/functions.py:9: UserWarning: Dynamo does not know"

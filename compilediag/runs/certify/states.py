@@ -103,8 +103,7 @@ def select_states(options: CertifyOptions) -> States:
         base, before = options.against, _read_other_folder(options.against, folder, tree, missing)
     elif options.base is None and (options.patch or options.env or options.config):
         base, before = "the files as they are", tree
-        if recorded is not None and read_recorded_sources(recorded, tree) != tree:
-            recorded = None
+        recorded = recorded if _is_state(recorded, tree, tree) else None
     elif recorded is not None:
         base, before = f"the recorded run {recorded.name}", dict[str, bytes]()
         before = read_recorded_sources(recorded, tree)
@@ -120,6 +119,8 @@ def select_states(options: CertifyOptions) -> States:
         sha = resolve_commit(root, options.base or "HEAD")
         before = _read_commit(root, sha, tree, missing)
         before = _leave_untracked(root, tree, before, notes, absent=options.with_untracked)
+        newest = find_recorded_run(options.target) if named and not missing else None
+        recorded = newest if _is_state(newest, tree, before) else None
     after, new = tree, "the files as they are"
     if options.patch is not None:
         new = f"{new} with {options.patch}"
@@ -270,6 +271,13 @@ def read_recorded_sources(recorded: RecordedRun, tree: Sources) -> dict[str, byt
         if os.path.getmtime(path) > recorded.recording.started_unix:
             before.pop(path, None)
     return before
+
+
+def _is_state(recorded: RecordedRun | None, tree: Sources, state: Sources) -> bool:
+    """True if the sources of a recorded run are those of a state, so that it stands for it."""
+    with contextlib.suppress(UsageError):  # one that has changed since was not kept
+        return recorded is not None and read_recorded_sources(recorded, tree) == state
+    return False
 
 
 def _list_changed_data(root: str, commit: str, recorded: RecordedRun) -> list[str]:

@@ -43,6 +43,7 @@ from compilediag_harness.trials.kept_calls import (
 )
 from compilediag_harness.trials.variations import AS_IT_WAS, REPEATS, Variation, list_variations
 from compilediag_harness.wire import (
+    GRAPH_USED_UP,
     NO_TIME_LEFT,
     ROUNDS,
     CallVaried,
@@ -427,9 +428,12 @@ class _Varier:
             return "", ()
         parameters = (one for module in call.modules for one in module.parameters())
         wanted = {id(one): one for one in (*inputs, *parameters) if one.requires_grad}
-        gradients = compute_weighted_gradients(
-            self._torch, list(losses.values()), list(wanted.values())
-        )
+        try:
+            gradients = compute_weighted_gradients(
+                self._torch, list(losses.values()), list(wanted.values())
+            )
+        except RuntimeError:  # of a loss whose backward pass the call itself has run
+            return f"; {GRAPH_USED_UP}", ()
         return f"; gradients through {', '.join(path or 'it' for path in losses)}", gradients
 
 

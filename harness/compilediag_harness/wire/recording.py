@@ -195,6 +195,9 @@ results are read in float64, and none has gradients."""
 ROUNDS = "; rounds"
 """In the structure of a call that was made again as it was: floating tensors went into it."""
 
+GRAPH_USED_UP = "its graph is used up"
+"""In the structure of a call that returned a loss whose backward pass it had run itself."""
+
 BEYOND = "beyond the run: "
 """Begin of a variation that no call of the program may ever have."""
 
