@@ -122,10 +122,10 @@ def test_a_call_as_it_was_tells_what_it_is_given_before_it_writes_to_it():
 
 
 def test_a_loss_whose_backward_pass_the_call_runs_is_compared_without_gradients():
-    weight = torch.ones(4, requires_grad=True)
+    layer = torch.nn.Linear(4, 1)
 
     def train(x):
-        loss = (x @ weight.reshape(4, 1)).square().mean()
+        loss = layer(x).square().mean()
         loss.backward()
         return loss
 

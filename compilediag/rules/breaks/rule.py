@@ -344,7 +344,18 @@ def _choose_edit(
         text = " | ".join(hint.rstrip(".") for hint in report.hints)
         text = re.sub(r" \| (?=[a-z`])", " ", text).replace(" | ", "; or: ")
         return Advice(f"torch's hint: {text}")
-    return FIXES[code].fill(it="it" if report.callee is None else f"`{report.callee.name}`")
+    return FIXES[code].fill(it=_name_callee(report, call))
+
+
+def _name_callee(report: BreakReport, call: UserCall | None) -> str:
+    """Name what is called as the program does: torch's name may stand nowhere in it, as that of
+    the class behind `Variable(...)`."""
+    if report.callee is None:
+        return "it"
+    name = report.callee.name
+    if call is None or any(part in call.text for part in name.split(".")):
+        return f"`{name}`"
+    return f"what {format_place(call.file, call.line)} calls, `{name}` to torch,"
 
 
 # --- what may be tried --------------------------------------------------------------------------
