@@ -135,7 +135,10 @@ def _build_unredacted(
 ) -> Receipt:
     lead = find_lead_process(timeline)
     ends = [process.ended for process in timeline.processes if process.ended is not None]
-    time = build_goodput_section(timeline, run.wall_s, complete=run.status == "complete")
+    # Calls that a recorded run makes again, with other inputs, come after the program's end.
+    again_s = max((end.seconds for end in timeline.varying_ends), default=0.0)
+    wall_s = None if run.wall_s is None else run.wall_s - again_s
+    time = build_goodput_section(timeline, wall_s, complete=run.status == "complete")
     return Receipt(
         schema=SCHEMA,
         schema_version=SCHEMA_VERSION,
@@ -169,7 +172,7 @@ def _build_unredacted(
         ranks=build_ranks_section(timeline, diagnosis.causes, find_expected_ranks(timeline, run)),
         tracked=build_tracked_section(timeline),
         ablations=build_ablations_section(timeline),
-        cost=None if run.prices is None else run.prices.compute_cost(timeline, run.wall_s, time),
+        cost=None if run.prices is None else run.prices.compute_cost(timeline, wall_s, time),
         write_tracing=build_write_tracing(timeline),
         checks=build_checks(timeline, run),
         failure=_build_failure(timeline, run, redactor),

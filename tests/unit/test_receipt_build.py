@@ -42,6 +42,7 @@ from compilediag_harness.wire import (
     GuardFacts,
     ProcessEnded,
     Recompiled,
+    VaryingEnded,
 )
 
 GOLDEN = Path(__file__).parents[1] / "data" / "receipt-1.0.json"
@@ -115,6 +116,14 @@ def test_what_is_missing_is_told() -> None:
         "unknown_kind": 0,
         "gap": 1,
     }
+
+
+def test_calls_that_are_made_again_at_the_end_are_no_time_of_the_program() -> None:
+    again = VaryingEnded(3.0, 1.5, ())
+    plain, recorded = (built([*events()[:-1], *more, ended()]) for more in ((), (again,)))
+    assert plain.goodput is not None
+    assert recorded.goodput is not None
+    assert recorded.goodput.wall_s == plain.goodput.wall_s - 1.5
 
 
 def test_ranks() -> None:
