@@ -119,11 +119,11 @@ def test_what_is_missing_is_told() -> None:
 
 
 def test_calls_that_are_made_again_at_the_end_are_no_time_of_the_program() -> None:
-    again = VaryingEnded(3.0, 1.5, ())
+    again = VaryingEnded(3.0, 0.5, ())
     plain, recorded = (built([*events()[:-1], *more, ended()]) for more in ((), (again,)))
     assert plain.goodput is not None
     assert recorded.goodput is not None
-    assert recorded.goodput.wall_s == plain.goodput.wall_s - 1.5
+    assert recorded.goodput.wall_s == plain.goodput.wall_s - 0.5
 
 
 def test_ranks() -> None:
