@@ -94,7 +94,9 @@ def judge_recompiles(timeline: Timeline, causes: RunCauses) -> JudgedRecompiles:
         own = causes.get_causes(event)
         if was_reset(event):
             return "avoidable" if often[_identify_values(event)] > 1 else "undecided"
-        if {cause.id for cause in own} == find_apart(event):
+        # The first call of a mode needs a graph whatever else is new in it.
+        is_first = any(is_two_valued(its) and sides[event.id.frame, its.id] == 1 for its in own)
+        if is_first or {cause.id for cause in own} == find_apart(event):
             return "wanted" if event.id in kept else "undecided"
         family = find_family(event)
         if family.late is None:
