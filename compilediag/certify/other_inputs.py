@@ -206,8 +206,10 @@ def _conclude(
     # Of two states the one that made fewer calls counts: only what both made is compared.
     shares = {text: _read_share(text) for text in untimed}
     most = max(untimed, key=shares.__getitem__)
-    outcome: Outcome = "undecided" if shares[most] > MOST_UNTIMED else "holds"
-    return outcome, f"{sentence}; left out: {most}"
+    sentence += f"; left out: {most}"
+    if shares[most] > MOST_UNTIMED:
+        return "undecided", f"{sentence}; --no-vary leaves all of them out, and says so"
+    return "holds", sentence
 
 
 def _read_share(left_out: str) -> float:

@@ -21,7 +21,7 @@ SCENARIOS = ROOT / "scenarios"
 
 
 def test_what_the_page_says_of_scenarios_is_of_these() -> None:
-    """Or it says nothing of them; and at most 900 words in all."""
+    """Or it says nothing of them; and at most 1,250 words in all."""
     text = PAGE.read_text(encoding="utf-8")
     now = {path.parent.name: path.read_bytes() for path in SCENARIOS.glob("*/broken.py")}
     programs = {
@@ -29,7 +29,7 @@ def test_what_the_page_says_of_scenarios_is_of_these() -> None:
     }
     stated = re.findall(r"<!-- programs (\w+) -->", text)
     assert stated in ([], [pages.digest_programs(programs)]), "make fixes"
-    assert len(text.split()) <= 900
+    assert len(text.split()) <= 1250
 
 
 def result(*findings: Any, **more: Any) -> Any:
