@@ -137,17 +137,15 @@ def _list_size_reads(tree: ast.Module) -> list[int]:
 
 def _list_writes(tree: ast.Module) -> list[str]:
     """List the statements that write to what other code may read: attributes and globals."""
-    targets = (
-        (statement, node)
-        for statement in ast.walk(tree)
-        if isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Global))
-        for node in ast.walk(statement)
-    )
+    declared = (node for node in ast.walk(tree) if isinstance(node, (ast.Global, ast.Nonlocal)))
+    names = {name for node in declared for name in node.names}
     return sorted(
         ast.unparse(statement)
-        for statement, node in targets
-        if isinstance(node, ast.Global)
-        or (isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store))
+        for statement in ast.walk(tree)
+        if isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign))
+        for node in ast.walk(statement)
+        if isinstance(node, (ast.Attribute, ast.Name)) and isinstance(node.ctx, ast.Store)
+        if isinstance(node, ast.Attribute) or node.id in names
     )
 
 

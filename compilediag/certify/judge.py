@@ -16,7 +16,7 @@ from compilediag.certify.other_inputs import (
     check_other_inputs,
     compare_varied_calls,
 )
-from compilediag.certify.points import Certificate, ExecutedState, JudgedPoint
+from compilediag.certify.points import Certificate, ExecutedState, Execution, JudgedPoint
 from compilediag.certify.program import (
     check_exercised,
     check_program,
@@ -85,18 +85,26 @@ def judge(
     outcomes = {point.outcome for point in (program, *others)}
     if "fails" in outcomes:
         further = None
-    elif _is_branch_missing(exercised) and {*outcomes, results.outcome} <= {"holds", "stated"}:
-        # Not compiled, the program runs the same lines sooner; calls are made again in the other.
-        further = "eager" if eager is None else "again" if again is None else None
-        further = None if before.is_watched else further
+    elif {*outcomes, results.outcome} <= {"holds", "stated"}:
+        further = _choose_to_watch(before, exercised, again, eager)
     better, compiled, *last = others
     return Certificate((program, exercised, better, compiled, results, *last), further)
 
 
-def _is_branch_missing(exercised: JudgedPoint) -> bool:
-    """True if every changed line of the new state ran, and something of the old one is missing."""
+def _choose_to_watch(
+    before: ExecutedState,
+    exercised: JudgedPoint,
+    again: ExecutedState | None,
+    eager: ExecutedState | None,
+) -> Execution | None:
+    """Choose what to execute where every changed line of the new state ran, and of a recorded one
+    it is not known what did: not compiled, it runs the same lines sooner; calls are made again in
+    the other."""
     lines = next(iter(exercised.figures), None)
-    return exercised.outcome == "undecided" and lines is not None and lines.before == lines.after
+    is_whole = lines is not None and lines.before == lines.after
+    if before.is_watched or exercised.outcome != "undecided" or not is_whole:
+        return None
+    return "eager" if eager is None else "again" if again is None else None
 
 
 def _list_compared(made: Iterable[ComparedCall]) -> tuple[list[CallVaried], list[CallVaried]]:

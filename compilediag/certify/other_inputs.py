@@ -201,9 +201,12 @@ def _conclude(
         alone = [its for its in new if its not in old]
         sentence += f" (only after: {alone[0]})" if alone else ""
     untimed = [text for text in left_out if NO_TIME_LEFT in text]
-    if not untimed:
-        return "holds", sentence
-    # Of two states the one that made fewer calls counts: only what both made is compared.
+    return _add_untimed(sentence, untimed) if untimed else ("holds", sentence)
+
+
+def _add_untimed(sentence: str, untimed: Iterable[str]) -> tuple[Outcome, str]:
+    """Add the calls for which no time was left. Of two states the one that made fewer counts: only
+    what both made is compared."""
     shares = {text: _read_share(text) for text in untimed}
     most = max(untimed, key=shares.__getitem__)
     sentence += f"; left out: {most}"

@@ -291,8 +291,9 @@ def test_lines_of_all_processes_count() -> None:
         (b"y = 2\nself.fused = True\n", (2,), False),
         (b"y = 2\nself.fused = False\n", (1, 2), False),
         (b"y = 2\n", (1,), False),
+        (b"y = 2\nself.fused = True\ndef f():\n    global g\n    g = 1\n", (1, 2, 3, 4, 5), False),
     ],
-    ids=["in a graph", "not in one", "another write", "a write removed"],
+    ids=["in a graph", "not in one", "another write", "a write removed", "a global"],
 )
 def test_a_change_is_traced_whole(new: bytes, in_graph: tuple[int, ...], is_whole: bool) -> None:
     """Where it tells other code nothing: that could do eager what left the graphs."""

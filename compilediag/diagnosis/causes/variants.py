@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Hashable, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from compilediag.diagnosis.causes.cause_group import ALWAYS_CONSTANT, PARAMETER, find_changed_dims
@@ -87,16 +87,14 @@ def judge_recompiles(timeline: Timeline, causes: RunCauses) -> JudgedRecompiles:
 
     def find_apart(event: Recompile) -> set[CauseId]:
         again, own = event.id in kept and served.is_again(event), causes.get_causes(event)
-        once = {cause.id for cause in own if again and sides[event.id.frame, cause.id] == 1}
-        return _find_apart(own, once)
+        once = {cause.id for cause in own if sides[event.id.frame, cause.id] == 1}
+        return _find_apart(own, once, again=again)
 
     def judge(event: Recompile) -> Need:
         own = causes.get_causes(event)
         if was_reset(event):
             return "avoidable" if often[_identify_values(event)] > 1 else "undecided"
-        # The first call of a mode needs a graph whatever else is new in it.
-        is_first = any(is_two_valued(its) and sides[event.id.frame, its.id] == 1 for its in own)
-        if is_first or {cause.id for cause in own} == find_apart(event):
+        if {cause.id for cause in own} == find_apart(event):
             return "wanted" if event.id in kept else "undecided"
         family = find_family(event)
         if family.late is None:
@@ -134,13 +132,17 @@ def _group_by_cause(
     return families
 
 
-def _find_apart(causes: Iterable[BlamedCause], once: Set[CauseId]) -> set[CauseId]:
-    """Find the causes of which there is no third value, or no third side. `once`: those that a
-    frame was compiled again for once alone, for a graph that served a later call."""
+def _find_apart(
+    causes: Collection[BlamedCause], once: Set[CauseId], *, again: bool
+) -> set[CauseId]:
+    """Find the causes of which there is no third value, or no third side; all, where one is a mode
+    whose first call this is, which needs a graph whatever else is new in it. `once`: those that a
+    frame was compiled again for once alone; `again`: its graph served a later call."""
+    is_first = any(cause.id in once and is_two_valued(cause) for cause in causes)
     return {
         cause.id
         for cause in causes
-        if is_two_valued(cause) or (cause.id in once and is_set_apart(cause))
+        if is_first or is_two_valued(cause) or (again and cause.id in once and is_set_apart(cause))
     }
 
 
