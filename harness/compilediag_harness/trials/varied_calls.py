@@ -432,7 +432,10 @@ class _Varier:
             gradients = compute_weighted_gradients(
                 self._torch, list(losses.values()), list(wanted.values())
             )
-        except RuntimeError:  # of a loss whose backward pass the call itself has run
+        except RuntimeError as error:
+            # Of a loss whose backward pass the call itself has run, in torch's words.
+            if "through the graph a second time" not in str(error):
+                raise
             return f"; {GRAPH_USED_UP}", ()
         return f"; gradients through {', '.join(path or 'it' for path in losses)}", gradients
 
