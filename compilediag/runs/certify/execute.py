@@ -359,9 +359,9 @@ def decide(
         what = "the old state once more: what differs by itself?"
         if stance:
             what = "the old state, not compiled: which lines does it run, and how does it round?"
-        known[further] = pair.execute(what, new=False, stance=stance)
-        if not stance:  # those of further command lines count, too
-            known[further] = _add_lines(known[further], before.timeline.lines_run)
+        executed = pair.execute(what, new=False, stance=stance)
+        # The lines of further command lines count, too.
+        known[further] = _add_lines(executed, before.timeline.lines_run)
         certificate = _judge(pair, before, after, known)
         further = certificate.further
     if further is not None and further not in known:
