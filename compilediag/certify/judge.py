@@ -71,7 +71,7 @@ def judge(
     results, further = check_results(
         before, after, calls, again, eager, is_shown=is_shown, uncounted=uncounted
     )
-    old = again or eager or before
+    old = again or (before if before.is_watched else eager) or before
     made = varied_calls if again is None else compare_varied_calls(again, after, calls)
     exercised = check_exercised(old, after, change, _list_compared(made))
     others = (

@@ -270,7 +270,7 @@ def _compare_made(old: _Variations, new: _Variations, rounding: float) -> list[C
             problem, size = _find_problem(before, after, allowed, rounding)
             if problem is None:
                 judged, why = _judge_alike(before, after, size, done)
-            elif problem == _OTHER_VALUES and _is_lost_in_half(before, size, allowed):
+            elif problem == _OTHER_VALUES and _is_lost_in_half(before, size, (old, new)):
                 judged, why = "unknown", f"{_format(before)}: half precision changes it as much"
             elif _is_broadcast(before, after, old.values()):
                 judged, why = "raised", f"raises in both: {_format(before)}"
@@ -364,9 +364,10 @@ def _measure_half(calls: _Variations) -> float:
     return measure_difference(_make_call(as_it_was), _make_call(half))
 
 
-def _is_lost_in_half(call: CallVaried, size: float, rounding: float) -> bool:
-    """True for a difference in half precision that this alone makes too: a gradient whose terms
-    cancel, as that of a softmax, is nothing but what was rounded."""
+def _is_lost_in_half(call: CallVaried, size: float, states: Iterable[_Variations]) -> bool:
+    """True for a difference in half precision that this alone makes in each state: a gradient whose
+    terms cancel, as that of a softmax, is nothing but what was rounded. In one alone it is code."""
+    rounding = min(map(_measure_half, states))
     return call.variation == _IN_HALF and is_rounding(size, rounding, math.inf)
 
 

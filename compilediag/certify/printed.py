@@ -82,8 +82,9 @@ _TORCH_LOG = re.compile(
     r"\[?(?:rank\d+\]:? ?)?\[?[VIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ \S* ?(?:\S*torch/\S+|\S+\.cpp):\d+\]"
 )
 _WARNING = re.compile(r"(?P<file>\S+\.py|<eval_with_key>[.\d]*):\d+: (?P<text>\w*Warning\b.*)")
-"""Of a graph's code it is printed once for each graph."""
 _TORCH_OWN = re.compile(r"torch[/\\]_(?:dynamo|inductor|functorch|compile)|torch[/\\]fx[/\\]")
+_OF_GRAPHS = re.compile(r"<eval_with_key>|[/\\]torch[/\\]")
+"""Code of a graph, and that of torch which a frame runs in its place."""
 _INTERNAL = "(Triggered internally at "
 """In a warning of torch's C++ code, which names the program's line that it is about."""
 _TRACEBACK = "Traceback (most recent call last):"
@@ -158,8 +159,9 @@ def _select_own_lines(lines: Sequence[str]) -> list[str]:
         elif (last := _find_internal(lines, number)) is not None:
             behind = last + 1  # the line of source follows
         elif warning["text"] not in warned:
-            warned.add(warning["text"])
             own.append(warning["text"])
+            if _OF_GRAPHS.search(warning["file"]):  # printed once for each graph
+                warned.add(warning["text"])
     return own
 
 

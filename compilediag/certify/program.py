@@ -82,7 +82,8 @@ def check_program(
     if after.problem is not None and not alike:
         why = f"the new state does not end well: {_describe_end(after)}"
         return JudgedPoint("program", "fails", why)
-    if after.problem is not None and not after.receipt.compile.compiles:
+    compiles = before.receipt.compile.compiles + after.receipt.compile.compiles
+    if after.problem is not None and not compiles:
         why = f"both states end before anything is compiled: {_describe_end(after)}"
         return JudgedPoint("program", "undecided", why)
     how = "" if before.problem is None else f", with {before.problem}"

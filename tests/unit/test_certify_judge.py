@@ -89,6 +89,8 @@ def test_a_recorded_run_is_executed_once_more_for_a_branch_that_is_gone_alone() 
     assert (eager.verdict, eager.further) == ("not decided", "again")
     ran = replace(BEFORE.timeline, lines_run=(LinesRun(9.0, FILE, (2, 5), ()),))
     assert judge(recorded, make(), change, eager=replace(BEFORE, timeline=ran)).verdict == "proved"
+    seen_itself = replace(BEFORE, timeline=ran)
+    assert judge(seen_itself, make(), change, eager=unseen).verdict == "proved"
     assert judge(recorded, make(), change, again=unseen).verdict == "not decided"
     made = replace(varied("size 4 → 1"), lines=(WatchedLines(FILE, (5,)),))
     seen = replace(timeline, varied_calls=(varied("as it was"), made))

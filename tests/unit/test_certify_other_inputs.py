@@ -253,6 +253,9 @@ def test_a_value_that_is_nothing_but_what_half_precision_rounds_is_not_compared(
     point = judge(old, new)
     assert (point.outcome, point.figures[0].before) == ("holds", 1.0)
     assert [its for its in point.details if its.endswith("half precision changes it as much")]
+    # Where the new state has nothing of it, the old one had code for that dtype.
+    plain = state(SAME, SIZE, varied(name, 1.0, structure="bfloat16[4]"))
+    assert judge(old, plain).outcome == "undecided"
 
 
 def test_what_raises_for_a_size_that_no_call_varied_is_not_decided() -> None:

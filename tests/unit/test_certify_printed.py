@@ -211,6 +211,8 @@ def test_a_warning_is_compared_once() -> None:
     for after in ((f"<eval_with_key>.3:7: {text}", "mine"), (f"/torch/nn/f.py:3: {text}", "mine")):
         assert compare(before, after, stream="stderr").difference is None
     assert compare(before, ("mine",), stream="stderr").difference is not None
+    own = tuple(f"/work/a.py:{line}: UserWarning: low memory" for line in (3, 9))
+    assert compare(own, own[:1], stream="stderr").difference is not None
 
 
 def test_a_warning_of_torch_is_left_out_with_all_of_its_lines() -> None:

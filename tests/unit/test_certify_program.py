@@ -338,3 +338,4 @@ def test_both_may_end_alike_with_an_error() -> None:
     point = judge(*early)
     assert point.outcome == "undecided"
     assert point.sentence == "both states end before anything is compiled: ValueError: no"
+    assert "before anything is compiled" not in judge(states[0], early[1]).sentence

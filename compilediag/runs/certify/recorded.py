@@ -47,7 +47,7 @@ PROVED = "proved.json"
 SOURCES = "sources"
 """Folder of a run: its sources, each under its digest."""
 
-VARY_S = 20.0
+VARY_S = 10.0
 """Longest time of the calls with other inputs at the end of a process that compiles quickly."""
 HASH_SEED = "PYTHONHASHSEED"
 
