@@ -7,7 +7,7 @@ import ast
 import re
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from compilediag.diagnosis.codes import TEMPORARY
@@ -80,8 +80,8 @@ class ProgramChange:
     edits: tuple[Edit, ...] = ()
     same_as: str = ""
     """Of changes that do the same in different ways, one is tried: the first that can be made."""
-    left: int = 0
-    """Recompiles of the finding that may remain."""
+    left: int = field(default=0, compare=False)
+    """Recompiles of the finding that may remain; the same change, whatever it leaves."""
     pads: tuple[Location, ...] = ()
     """Functions whose arguments are padded: that this harms nothing is a point of its own."""
 

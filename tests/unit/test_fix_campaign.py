@@ -83,6 +83,8 @@ class Runs:
         self.fails_on: dict[str, str] = {}
         self.adds: dict[str, tuple[CompileEvent, ...]] = {}
         """Recompiles that a change with these sources makes."""
+        self.stay: tuple[CompileEvent, ...] = ()
+        """Recompiles that no change removes."""
         self.backend_adds = ""
         """A cause that only the program's own backend has."""
         self.stop_at = 99
@@ -97,7 +99,11 @@ class Runs:
         for source, why in self.fails_on.items():
             if source in values:
                 raise UsageError(why)
-        left = [event for event in self.events if not self.is_gone(pair, event, values)]
+        left = [
+            event
+            for event in self.events
+            if event in self.stay or not self.is_gone(pair, event, values)
+        ]
         left += [each for source, more in self.adds.items() if source in values for each in more]
         value = 2.0 if self.wrong and all(source in values for source in self.wrong) else 1.0
         return state(
@@ -224,6 +230,20 @@ def test_of_recipes_that_are_proved_but_for_a_finding_no_other_is_searched(runs:
         campaigned = campaign(msgspec.structs.replace(BEFORE, findings=(first, second)))
         assert proofs(run_campaign(campaigned)) == [line(N), proved]
         assert runs.made == made
+
+
+@pytest.mark.parametrize(("count", "left", "proved"), [(3, 1, line(N)), (3, 2, None)])
+def test_of_changes_that_remove_no_finding_the_one_that_halves_it_is_proved(
+    runs: Runs, count: int, left: int, proved: str | None
+) -> None:
+    """The screen says both figures."""
+    runs.events = tuple(again(number, cause()) for number in range(count))
+    runs.stay = runs.events[-left:]
+    results = run_campaign(campaign(receipt(*runs.events, findings=(FIRST,))))
+    assert runs.made == [UNCHANGED, line(BAD), line(N), *[CERTIFICATE] * (proved is not None)]
+    assert proofs(results) == [proved]
+    said = f"its recompiles {count} → {left}" if proved else "! none of them works"
+    assert said in screen(*results)
 
 
 def test_recipes_are_searched_together_before_what_is_no_recipe(runs: Runs) -> None:

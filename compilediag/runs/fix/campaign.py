@@ -143,6 +143,19 @@ class Campaign:
             if all(x.outcome != "fails" or x.name in COUNTED for x in tried.certificate.points)
         ]
 
+    def find_least(self, finding: str) -> ProgramChange | None:
+        """Find the change that left the least of a finding, at most half of it, where nothing else
+        is against the change; None where one removed it."""
+        found: dict[float, ProgramChange] = {}
+        for tried in self.tried.get(finding, {}).values() if finding not in self.chosen else ():
+            own, *others = tried.certificate.points
+            if own.name != "finding" or any(point.outcome == "fails" for point in others):
+                continue
+            before, left = own.figures[0].before or 0.0, own.figures[0].after or 0.0
+            if 0.0 < left <= before / 2:
+                found.setdefault(left, replace(tried.change, left=int(before / 2)))
+        return found[min(found)] if found else None
+
     def is_refused(self, change: ProgramChange) -> bool:
         """True where the whole program with a change, alone, is refused."""
         attempt = self.whole.attempts.get(frozenset((change,)))
@@ -192,8 +205,8 @@ class Campaign:
     def has_time(self, of: Executions) -> bool:
         """True where the search may go on by another execution. A certificate comes behind it
         where something was found, by now or before what was found then was refused."""
-        certifies = bool(self.chosen or self.whole.attempts)
-        return self.has_room(of.run_s + certifies * self.whole.run_s, MAX_WHOLE)
+        certifies = self.chosen or self.whole.attempts or any(map(self.find_least, self.tried))
+        return self.has_room(of.run_s + bool(certifies) * self.whole.run_s, MAX_WHOLE)
 
     def has_room(self, more_s: float, most: float) -> bool:
         """True where so many seconds more keep it within the budget; within `most` times the first
@@ -335,6 +348,7 @@ def run_campaign(campaign: Campaign) -> tuple[FindingResult, ...]:
         if any(changes.possible for changes in campaign.listed.values()):
             with protect_files(campaign.whole.pair.program.folder) as files:
                 _search_and_prove(campaign)
+                _prove_what_helps(campaign)
             if files.changed:
                 _withdraw_proofs(campaign, f"the program wrote {files.changed[0]} past a trial")
     except Stop as why:
@@ -348,7 +362,7 @@ def run_campaign(campaign: Campaign) -> tuple[FindingResult, ...]:
     left = [
         f"{count} of finding {key[1:]}"
         for key, count in campaign.left_out.items()
-        if key not in campaign.chosen
+        if key not in campaign.chosen or campaign.chosen[key].left
     ]
     if left:
         most = "the time of about four plain runs"
@@ -539,7 +553,7 @@ def _make_certificates(
     ]
     failed = [each for each in certificates if each.verdict != "proved"]
     # The set may be proved although a finding is not gone by it.
-    is_proved = not failed or attempt.certificate.verdict == "proved"
+    is_proved = not failed or (len(changes) > 1 and attempt.certificate.verdict == "proved")
     if is_proved and len(changes) > len(campaign.together):
         campaign.together = changes
     if failed and len(changes) > 1:
@@ -562,3 +576,16 @@ def _prove(campaign: Campaign, changes: tuple[ProgramChange, ...]) -> None:
         else:
             lines = ", ".join(change.line for change in part)
             campaign.notes.append(f"no time to certify by itself: {lines}{campaign.go_on}")
+
+
+def _prove_what_helps(campaign: Campaign) -> None:
+    """Certify, for findings that nothing removed, the change that left the least of each."""
+    least = {key: its for key in campaign.tried if (its := campaign.find_least(key)) is not None}
+    changes = tuple(dict.fromkeys((*campaign.list_chosen(), *least.values())))
+    known = frozenset(changes) in campaign.whole.attempts
+    if least and (known or campaign.has_room(campaign.whole.run_s, MAX_WHOLE)):
+        campaign.chosen |= least
+        _prove(campaign, changes)
+    elif least:
+        lines = ", ".join(change.line for change in least.values())
+        campaign.notes.append(f"no time to certify what leaves less: {lines}{campaign.go_on}")
