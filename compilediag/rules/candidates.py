@@ -41,7 +41,7 @@ from compilediag.rules.changes import (
     make_variable_change,
 )
 from compilediag.rules.environment_variables import format_export, join_values
-from compilediag.rules.facts import STATIC, Facts, is_branched_on, is_integer
+from compilediag.rules.facts import STATIC, Facts, is_branched_on, is_integer, is_number
 from compilediag.rules.fix_context import (
     FIRST_WITH_UNBACKED,
     PARAMETER,
@@ -155,6 +155,12 @@ def parse_marked(source: str, dimensions: Iterable[int]) -> MarkedTensor | None:
 DYNAMIC = "its sizes are dynamic: kernels may be slower, and a CUDA graph is recorded for each size"
 _EVERY_SIZE = "every size and number of every compiled function is dynamic: kernels may be slower"
 _DATA_DEPENDENT = "where the code branches on the size, torch raises an error"
+_ALL_DYNAMIC = ProgramChange(
+    "call",
+    "torch.compile(..., dynamic=True)",
+    _EVERY_SIZE,
+    options=(CompileOption("dynamic", True),),
+)
 
 
 def propose_size_changes(context: FixContext) -> Iterator[ProgramChange]:
@@ -169,12 +175,14 @@ def propose_size_changes(context: FixContext) -> Iterator[ProgramChange]:
         yield from _propose_unbacked(context, context.source, dimensions)
     elif dimensions:
         yield from _propose_marks(context, list_changed_tensors(context, dimensions), MARK, DYNAMIC)
-        yield ProgramChange(
-            "call",
-            "torch.compile(..., dynamic=True)",
-            _EVERY_SIZE,
-            options=(CompileOption("dynamic", True),),
-        )
+        yield _ALL_DYNAMIC
+
+
+def propose_dynamic_floats(context: FixContext) -> Iterator[ProgramChange]:
+    """Propose everything dynamic for a float, on which dynamic sources have no effect."""
+    values = [text for change in context.values for text in change]
+    if values and all(map(is_number, values)) and not any(map(is_integer, values)):
+        yield _ALL_DYNAMIC
 
 
 def find_dimensions_to_mark(context: FixContext) -> tuple[list[int], bool]:
@@ -445,6 +453,7 @@ _MAKERS: tuple[Callable[[FixContext], Iterator[ProgramChange]], ...] = (
     propose_candidates,
     propose_joint_sources,
     propose_size_changes,
+    propose_dynamic_floats,
     propose_mark_edits,
     fixed_shapes.propose_bucket_changes,
 )

@@ -209,6 +209,16 @@ def test_options_that_torch_names_are_set() -> None:
     assert lines("CD210", options={"inductor": "True; import os"}) == []
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "count"), [("0.1", "0.2", 1), ("1", "2", 0), ("a", "b", 0)]
+)
+def test_for_a_float_everything_is_dynamic(before: str, after: str, count: int) -> None:
+    """An int has dynamic sources."""
+    for rule in ("CD104", "CD107", "CD116"):
+        tried = lines(rule, source="L['lr']", values=[[before, after]])
+        assert tried == ["torch.compile(..., dynamic=True)"] * count
+
+
 def test_what_a_recipe_says_is_tried_first_then_what_torch_names() -> None:
     sources = CandidateRecord(kind="environment", setting=SOURCES, value="L['x']:0", risk="")
     size = finding("CD105", **SIZE, candidates=(sources,))
