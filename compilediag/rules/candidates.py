@@ -179,9 +179,12 @@ def propose_size_changes(context: FixContext) -> Iterator[ProgramChange]:
 
 
 def propose_dynamic_floats(context: FixContext) -> Iterator[ProgramChange]:
-    """Propose everything dynamic for a float, on which dynamic sources have no effect."""
+    """Propose everything dynamic for a float, on which dynamic sources have no effect. One that
+    compiled a frame twice stays a constant of each graph, as inductor makes it."""
     values = [text for change in context.values for text in change]
-    if values and all(map(is_number, values)) and not any(map(is_integer, values)):
+    floats = bool(values) and all(map(is_number, values)) and not any(map(is_integer, values))
+    frames = {event.frame for event in context.compiles}
+    if floats and len(frames) == len(context.compiles):
         yield _ALL_DYNAMIC
 
 

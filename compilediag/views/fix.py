@@ -117,8 +117,9 @@ def _render_outcome(trial: TriedChange, options: RenderOptions) -> list[str]:
         word, sign, colour = "found, not certified:", "warn", "yellow"
     shown = f"{INDENT}{options.paint(f'{options.get_sign(sign)} {word}', colour)}  {line}"
     if certificate.verdict != "proved":
-        reason = options.wrap(options.clean(certificate.reason, 600), f"{INDENT}  ")
-        return [shown, *reason]
+        failed = [point.sentence for point in certificate.points if point.outcome == "fails"]
+        reasons = [options.clean(text, 600) for text in failed or [certificate.reason]]
+        return [shown, *options.wrap_parts(reasons, f"{INDENT}  ")]
     own = [point.sentence for point in certificate.points if point.name in ("finding", "padding")]
     return [
         shown,

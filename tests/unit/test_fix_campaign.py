@@ -219,17 +219,21 @@ def test_where_a_recipe_fails_the_search_tells_which(runs: Runs) -> None:
     assert runs.made[-1] == CERTIFICATE
 
 
-def test_of_recipes_that_are_proved_but_for_a_finding_no_other_is_searched(runs: Runs) -> None:
+def test_what_did_nothing_for_its_finding_is_left_out_of_what_is_proved(runs: Runs) -> None:
+    """Recipes of all findings, of which one is none; no other is searched for the first."""
     first, other = advise(with_candidates(finding(), N)), "L['other']"
-    for values, made, proved in (
-        ((other,), [RECIPES], None),
-        ((other, M), [RECIPES, UNCHANGED, line(M), CERTIFICATE], line(M)),
+    without = "for the certificate: without the changes that did nothing"
+    for values, made, together in (
+        ((other,), [], [line(N)]),
+        ((other, M), [UNCHANGED, line(M), CERTIFICATE], [line(N), line(M)]),
     ):
         runs.made = []
         second = advise(with_candidates(finding(number="F2", variable="m"), *values))
         campaigned = campaign(msgspec.structs.replace(BEFORE, findings=(first, second)))
-        assert proofs(run_campaign(campaigned)) == [line(N), proved]
-        assert runs.made == made
+        results = run_campaign(campaigned)
+        assert proofs(results) == [line(N), line(M) if M in values else None]
+        assert [change.line for change in campaigned.together] == together
+        assert runs.made == [RECIPES, without, *made]
 
 
 @pytest.mark.parametrize(("count", "left", "proved"), [(3, 1, line(N)), (3, 2, None)])

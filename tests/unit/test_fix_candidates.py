@@ -219,6 +219,16 @@ def test_for_a_float_everything_is_dynamic(before: str, after: str, count: int) 
         assert tried == ["torch.compile(..., dynamic=True)"] * count
 
 
+def test_a_float_that_stays_a_constant_of_each_graph_is_not_made_dynamic() -> None:
+    """One that compiled a frame twice, as under inductor."""
+    item, whole = finding("CD116", source="L['lr']", values=[["0.1", "0.2"]]), receipt("2.13.0+cpu")
+    event = compile_event(msgspec.structs.replace(event_cause(), finding=item.id))
+    for count in (1, 2):
+        compiled = msgspec.structs.replace(whole.compile, events=(event,) * count)
+        changed = list_changes(item, msgspec.structs.replace(whole, compile=compiled))
+        assert len(changed) == 2 - count
+
+
 def test_what_a_recipe_says_is_tried_first_then_what_torch_names() -> None:
     sources = CandidateRecord(kind="environment", setting=SOURCES, value="L['x']:0", risk="")
     size = finding("CD105", **SIZE, candidates=(sources,))

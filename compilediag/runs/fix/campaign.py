@@ -553,9 +553,18 @@ def _make_certificates(
     ]
     failed = [each for each in certificates if each.verdict != "proved"]
     # The set may be proved although a finding is not gone by it.
-    is_proved = not failed or (len(changes) > 1 and attempt.certificate.verdict == "proved")
-    if is_proved and len(changes) > len(campaign.together):
+    is_proved = not failed or attempt.certificate.verdict == "proved"
+    proofs = [campaign.tried[key][its] for key, its in campaign.chosen.items() if its in changes]
+    useful = tuple(dict.fromkeys(tried.change for tried in proofs if tried.proved))
+    if is_proved and useful and len(changes) > len(campaign.together):
         campaign.together = changes
+        can_leave = len(useful) < len(changes) and campaign.has_room(
+            campaign.whole.run_s, MAX_PARTS
+        )
+        what = "without the changes that did nothing"
+        if can_leave and not _make_certificates(campaign, useful, what):
+            campaign.together = useful
+            return failed
     if failed and len(changes) > 1:
         count = format_count(len(changes), "change")
         how = "proved, but for a finding" if is_proved else failed[0].verdict
@@ -568,7 +577,9 @@ def _prove(campaign: Campaign, changes: tuple[ProgramChange, ...]) -> None:
     what = "all that was found"
     if len(changes) < len(campaign.list_chosen()):
         what = "of it, " + ", ".join(change.line for change in changes)
-    is_open = bool(_make_certificates(campaign, changes, what)) and campaign.together != changes
+    failed = _make_certificates(campaign, changes, what)
+    whole = campaign.whole.attempts[frozenset(changes)].certificate
+    is_open = bool(failed) and whole.verdict != "proved"
     half = math.ceil(len(changes) / 2)
     for part in (changes[:half], changes[half:]) if is_open and len(changes) > 1 else ():
         if campaign.has_room(campaign.whole.run_s, MAX_PARTS):
