@@ -1,9 +1,9 @@
 """All edits of a file at once: text in, text out. Text is only put in, at places that the parsed
 file gives, so comments and layout stay as they are.
 
-Two operators make them: "call" (something is done before a call) and "wrap" (`FixedShape` around
-what is compiled). Every operator looks at the file as it is, so edits do not move each other's
-lines.
+Three operators make them: "call" (something is done before a call), "wrap" (`FixedShape` around
+what is compiled) and "pass" (a keyword where it is compiled). Every operator looks at the file as
+it is, so edits do not move each other's lines.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def wrap_in_fixed_shape(module: ast.Module, edit: Edit) -> Iterator[Insertion]:
     """Kind "fixed_shape": put `compilediag.FixedShape(…, arguments)` around what is compiled under
     a name; `code` is the name and the arguments."""
     name, args = edit.code
-    node = _find_compiled(module, name)
+    node, _ = _find_compiled(module, name)
     if isinstance(node, ast.FunctionDef):
         line = f"{' ' * node.col_offset}{name} = compilediag.FixedShape({name}, {args})"
         yield Insertion((node.end_lineno or 0) + 1, 0, f"\n\n{line}\n")
@@ -82,8 +82,24 @@ def wrap_in_fixed_shape(module: ast.Module, edit: Edit) -> Iterator[Insertion]:
         yield Insertion(value.end_lineno or 0, value.end_col_offset or 0, f", {args})")
 
 
-def _find_compiled(module: ast.Module, name: str) -> ast.Assign | ast.FunctionDef:
-    """Find the statement that last gives the name something: what `torch.compile` returns."""
+def pass_keyword(module: ast.Module, edit: Edit) -> Iterator[Insertion]:
+    """Kind "compile_option": pass a keyword to the `torch.compile` that gives a name what it is;
+    `code` is the name and the keyword with its value."""
+    name, keyword = edit.code
+    _, made = _find_compiled(module, name)
+    text, back, last = f"({keyword})", 0, made
+    if isinstance(made, ast.Call):
+        if {its.arg for its in made.keywords} & {keyword.partition("=")[0], None}:
+            raise EditImpossible(f"it may be passed where {name} is compiled already")
+        given = [*made.args, *made.keywords]
+        last = max(given, key=lambda its: (its.end_lineno, its.end_col_offset), default=made)
+        text, back = (f", {keyword}", 0) if given else (keyword, 1)
+    yield Insertion(last.end_lineno or 0, (last.end_col_offset or 0) - back, text)
+
+
+def _find_compiled(module: ast.Module, name: str) -> tuple[ast.Assign | ast.FunctionDef, ast.expr]:
+    """Find the statement that last gives the name something: what `torch.compile` returns; and
+    this call, or the decorator without one."""
     parents = {child: its for its in ast.walk(module) for child in ast.iter_child_nodes(its)}
     statements: list[ast.Assign | ast.FunctionDef] = []
     for node in ast.walk(module):
@@ -99,13 +115,16 @@ def _find_compiled(module: ast.Module, name: str) -> ast.Assign | ast.FunctionDe
     if isinstance(last, ast.Assign) and not isinstance(last.value, ast.Call):
         made = []
     names = _list_compile_names(module)
-    if not any(ast.unparse(x.func if isinstance(x, ast.Call) else x) in names for x in made):
+    of_compile = [
+        its for its in made if ast.unparse(its.func if isinstance(its, ast.Call) else its) in names
+    ]
+    if not of_compile:
         raise EditImpossible(f"{name} is not what torch.compile gives")
     blocks = {parents[statement] for statement in statements}
     alone = len(statements) == 1 or all(isinstance(its, ast.Assign) for its in statements)
     if not alone or len(blocks) > 1 or isinstance(parents[last], ast.ClassDef):
         raise EditImpossible(f"{name} is set at several places, or in a class")
-    return last
+    return last, of_compile[0]
 
 
 def _list_bound(node: ast.AST) -> Sequence[str | None]:
@@ -145,7 +164,11 @@ def _walk(top: ast.AST, kind: type[Node]) -> Iterator[Node]:
 Operator = Callable[[ast.Module, Edit], Iterator[Insertion]]
 
 OPERATORS: Mapping[str, Operator] = MappingProxyType(
-    {"before": insert_before, "fixed_shape": wrap_in_fixed_shape}
+    {
+        "before": insert_before,
+        "fixed_shape": wrap_in_fixed_shape,
+        "compile_option": pass_keyword,
+    }
 )
 """By `Edit.kind`. Invariant: every kind that a rule makes an edit of is one of them."""
 

@@ -9,6 +9,7 @@ floats, bools, strings and strides; `dynamic=True` for ints of modules and globa
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -39,6 +40,7 @@ from compilediag.rules.changes import (
     is_listable,
     is_said_in,
     make_variable_change,
+    parse_expression,
 )
 from compilediag.rules.environment_variables import format_export, join_values
 from compilediag.rules.facts import STATIC, Facts, is_branched_on, is_integer, is_number
@@ -154,12 +156,15 @@ def parse_marked(source: str, dimensions: Iterable[int]) -> MarkedTensor | None:
 
 DYNAMIC = "its sizes are dynamic: kernels may be slower, and a CUDA graph is recorded for each size"
 _EVERY_SIZE = "every size and number of every compiled function is dynamic: kernels may be slower"
+_THESE_SIZES = "every size and number of it is dynamic: kernels may be slower"
 _DATA_DEPENDENT = "where the code branches on the size, torch raises an error"
+_DYNAMIC = "dynamic=True"
 _ALL_DYNAMIC = ProgramChange(
     "call",
-    "torch.compile(..., dynamic=True)",
+    f"torch.compile(..., {_DYNAMIC})",
     _EVERY_SIZE,
     options=(CompileOption("dynamic", True),),
+    same_as=_DYNAMIC,
 )
 
 
@@ -175,7 +180,7 @@ def propose_size_changes(context: FixContext) -> Iterator[ProgramChange]:
         yield from _propose_unbacked(context, context.source, dimensions)
     elif dimensions:
         yield from _propose_marks(context, list_changed_tensors(context, dimensions), MARK, DYNAMIC)
-        yield _ALL_DYNAMIC
+        yield from _propose_dynamic(context)
 
 
 def propose_dynamic_floats(context: FixContext) -> Iterator[ProgramChange]:
@@ -185,7 +190,21 @@ def propose_dynamic_floats(context: FixContext) -> Iterator[ProgramChange]:
     floats = bool(values) and all(map(is_number, values)) and not any(map(is_integer, values))
     frames = {event.frame for event in context.compiles}
     if floats and len(frames) == len(context.compiles):
-        yield _ALL_DYNAMIC
+        yield from _propose_dynamic(context)
+
+
+def _propose_dynamic(context: FixContext) -> Iterator[ProgramChange]:
+    """Propose everything dynamic: as an edit where what the program calls is compiled under a plain
+    name in the same file, else wherever it compiles."""
+    call = context.finding.entered_at
+    tree = parse_expression(call.text) if call is not None and context.is_own(call.file) else None
+    if call is not None and isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name):
+        name = tree.func.id
+        line = f"{call.file}: {_ALL_DYNAMIC.line}  # where {name} is compiled"
+        edit = Edit(call.file, call.line, "compile_option", (name, _DYNAMIC))
+        made = dataclasses.replace(_ALL_DYNAMIC, kind="source", line=line, options=())
+        yield dataclasses.replace(made, risk=_THESE_SIZES, edits=(edit,))
+    yield _ALL_DYNAMIC
 
 
 def find_dimensions_to_mark(context: FixContext) -> tuple[list[int], bool]:

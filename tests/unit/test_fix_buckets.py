@@ -108,6 +108,30 @@ def test_what_is_compiled_under_a_name_is_wrapped() -> None:
 
 
 @pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("f = torch.compile(m)  # kept\n", "f = torch.compile(m, dynamic=True)  # kept\n"),
+        (
+            "f = torch.compile(\n    m,\n    mode=None,\n)\n",
+            "f = torch.compile(\n    m,\n    mode=None, dynamic=True,\n)\n",
+        ),
+        ("@torch.compile\ndef f(x): ...\n", "@torch.compile(dynamic=True)\ndef f(x): ...\n"),
+        ("@torch.compile()\ndef f(x): ...\n", "@torch.compile(dynamic=True)\ndef f(x): ...\n"),
+        ("f = torch.compile(m, dynamic=None)\n", None),
+        ("f = torch.compile(m, **options)\n", None),
+        ("f = m\n", None),
+    ],
+)
+def test_a_keyword_is_passed_where_a_name_is_compiled(before: str, after: str | None) -> None:
+    edit = Edit("f.py", 9, "compile_option", ("f", "dynamic=True"))
+    if after is not None:
+        assert rewrite(f"import torch\n{before}", [edit]) == f"import torch\n{after}"
+        return
+    with pytest.raises(EditImpossible):
+        rewrite(f"import torch\n{before}", [edit])
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "f = build()\n",

@@ -5,13 +5,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from compilediag.receipt.schema.compiles import CandidateRecord, FindingRecord, FixRecord, Place
+from compilediag.receipt.schema.compiles import (
+    CandidateRecord,
+    FindingRecord,
+    FixRecord,
+    Place,
+    UserCallRecord,
+)
 from compilediag.receipt.schema.invocations import Invocation
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.candidates import list_changes
-from compilediag.rules.changes import ProgramChange, build_trial_plan, locate_functions
+from compilediag.rules.changes import Edit, ProgramChange, build_trial_plan, locate_functions
 from compilediag.rules.environment_variables import join_values, merge_environment
-from compilediag_harness.wire import ArgumentChange, Location
+from compilediag_harness.wire import ArgumentChange, CompileOption, Location
 from tests.support.built_receipt import built
 from tests.support.receipt_records import (
     compile_event,
@@ -217,6 +223,22 @@ def test_for_a_float_everything_is_dynamic(before: str, after: str, count: int) 
     for rule in ("CD104", "CD107", "CD116"):
         tried = lines(rule, source="L['lr']", values=[[before, after]])
         assert tried == ["torch.compile(..., dynamic=True)"] * count
+
+
+def test_everything_is_dynamic_where_the_program_compiles_what_it_calls() -> None:
+    """Where no edit can be made, wherever torch.compile is called."""
+    call = UserCallRecord(file="train.py", line=7, text="step(batch)")
+    item = finding("CD116", source="L['lr']", values=[["0.1", "0.2"]])
+    for text, count in (("step(batch)", 2), ("self.step(batch)", 1), ("step", 1)):
+        own = msgspec.structs.replace(item, entered_at=msgspec.structs.replace(call, text=text))
+        edit, *_ = changed = list_changes(own, receipt("2.13.0+cpu", ("train.py",)))
+        assert len(changed) == count
+        assert changed[-1].options == (CompileOption("dynamic", True),)
+        if count > 1:
+            where = "  # where step is compiled"
+            assert edit.line == f"train.py: torch.compile(..., dynamic=True){where}"
+            assert edit.edits == (Edit("train.py", 7, "compile_option", ("step", "dynamic=True")),)
+        assert {change.same_as for change in changed} == {"dynamic=True"}
 
 
 def test_a_float_that_stays_a_constant_of_each_graph_is_not_made_dynamic() -> None:
