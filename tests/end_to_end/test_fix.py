@@ -114,7 +114,7 @@ import torch
 
 state = {"seen": 0.5}
 
-@torch.compile(backend="eager")
+@torch.compile(backend="eager", dynamic=False)
 def scaled(x):
     return x * state["seen"]
 
