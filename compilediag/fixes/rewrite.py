@@ -89,8 +89,9 @@ def pass_keyword(module: ast.Module, edit: Edit) -> Iterator[Insertion]:
     _, made = _find_compiled(module, name)
     text, back, last = f"({keyword})", 0, made
     if isinstance(made, ast.Call):
-        if {its.arg for its in made.keywords} & {keyword.partition("=")[0], None}:
-            raise EditImpossible(f"it may be passed where {name} is compiled already")
+        option = keyword.partition("=")[0]
+        if {its.arg for its in made.keywords} & {option, None}:
+            raise EditImpossible(f"`{option}` may be passed there already")
         given = [*made.args, *made.keywords]
         last = max(given, key=lambda its: (its.end_lineno, its.end_col_offset), default=made)
         text, back = (f", {keyword}", 0) if given else (keyword, 1)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from compilediag.json_document import Document
 from compilediag.receipt.schema.record import Record, make_record
-from compilediag.rules.changes import parse_expression
+from compilediag.rules.changes import parse_callee
 from compilediag_harness.shapes.buckets import (
     evaluate_buckets,
     list_multiples,
@@ -124,9 +124,8 @@ def make_bucket_plans(receipt: Receipt, limits: PlanLimits) -> tuple[PlanRecord,
             calls.setdefault((event.frame.file, event.frame.line), event.entered_at)
     for at, record in enumerate(records):
         call = calls.get((record.file, record.line))
-        tree = None if call is None else parse_expression(call.text)
-        # `self.model` of "self.model(x)"; nothing where it cannot be assigned to.
-        held_by = tree.func if isinstance(tree, ast.Call) else None
+        # Nothing where it cannot be assigned to.
+        held_by = None if call is None else parse_callee(call)
         if call is not None and isinstance(held_by, (ast.Name, ast.Attribute)):
             place = f"{call.file}:{call.line}"
             records[at] = replace(record, held_by=ast.unparse(held_by), called_at=place)

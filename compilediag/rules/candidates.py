@@ -40,7 +40,7 @@ from compilediag.rules.changes import (
     is_listable,
     is_said_in,
     make_variable_change,
-    parse_expression,
+    parse_callee,
 )
 from compilediag.rules.environment_variables import format_export, join_values
 from compilediag.rules.facts import STATIC, Facts, is_branched_on, is_integer, is_number
@@ -197,11 +197,10 @@ def _propose_dynamic(context: FixContext) -> Iterator[ProgramChange]:
     """Propose everything dynamic: as an edit where what the program calls is compiled under a plain
     name in the same file, else wherever it compiles."""
     call = context.finding.entered_at
-    tree = parse_expression(call.text) if call is not None and context.is_own(call.file) else None
-    if call is not None and isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name):
-        name = tree.func.id
-        line = f"{call.file}: {_ALL_DYNAMIC.line}  # where {name} is compiled"
-        edit = Edit(call.file, call.line, "compile_option", (name, _DYNAMIC))
+    called = parse_callee(call) if call is not None and context.is_own(call.file) else None
+    if call is not None and isinstance(called, ast.Name):
+        line = f"{call.file}: {_ALL_DYNAMIC.line}  # where {called.id} is compiled"
+        edit = Edit(call.file, call.line, "compile_option", (called.id, _DYNAMIC))
         made = dataclasses.replace(_ALL_DYNAMIC, kind="source", line=line, options=())
         yield dataclasses.replace(made, risk=_THESE_SIZES, edits=(edit,))
     yield _ALL_DYNAMIC

@@ -12,6 +12,7 @@ from typing import Literal
 
 from compilediag.diagnosis.codes import TEMPORARY
 from compilediag.errors import CompilediagError
+from compilediag.receipt.schema.compiles import UserCallRecord
 from compilediag.rules.environment_variables import format_export
 from compilediag_harness.wire import (
     ArgumentChange,
@@ -47,6 +48,12 @@ def parse_expression(text: str) -> ast.expr | None:
         return ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError):
         return None
+
+
+def parse_callee(call: UserCallRecord) -> ast.expr | None:
+    """Parse what a call calls: `self.model` of "self.model(x)"; None where its text is no call."""
+    tree = parse_expression(call.text)
+    return tree.func if isinstance(tree, ast.Call) else None
 
 
 def group_by_file(edits: Iterable[Edit]) -> dict[str, list[Edit]]:

@@ -250,6 +250,16 @@ def test_of_changes_that_remove_no_finding_the_one_that_halves_it_is_proved(
     assert said in screen(*results)
 
 
+def test_what_is_refused_for_its_finding_is_not_to_be_typed(runs: Runs) -> None:
+    """Although the program is better with it."""
+    runs.events = tuple(again(number, cause()) for number in range(3))
+    runs.stay = runs.events[1:]
+    made = campaign(receipt(*runs.events, findings=(with_candidates(finding(), N),)))
+    (result,) = run_campaign(made)
+    assert reasons(result) == ["2 of 3 recompiles remain"]
+    assert (made.together, format_env(made)) == ((), [])
+
+
 def test_recipes_are_searched_together_before_what_is_no_recipe(runs: Runs) -> None:
     """One that crashes the program does not hide that they hold."""
     runs.fails_on = {BAD: "RuntimeError: no"}
