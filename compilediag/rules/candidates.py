@@ -141,6 +141,11 @@ class MarkedTensor:
         """The name of the argument in receipts."""
         return f"{self.parameter}{self.path}"
 
+    @property
+    def source(self) -> str:
+        """The source that torch's guards have of it."""
+        return f"L['{self.parameter}']{self.path}"
+
     def format_calls(self, name: str, action: str = MARK) -> list[str]:
         """Format the statements that mark a variable."""
         return [f"{_MODULES[action]}.{action}({name}, {dim})" for dim in self.dimensions]
@@ -258,15 +263,21 @@ def _find_sizes_changed_too(context: FixContext, dimensions: Iterable[int]) -> d
 def _propose_marks(
     context: FixContext, tensors: Sequence[MarkedTensor], action: str, risk: str
 ) -> Iterator[ProgramChange]:
-    """Propose marks on the arguments of every call of the function."""
+    """Propose marks on the arguments of every call of the function; where the program's call gives
+    a tensor no name, which a mark needs, the setting that does the same."""
     call = context.finding.entered_at
     if context.function is None or not tensors or context.is_compiled(call):
+        return
+    names = [_find_name(call, tensor) for tensor in tensors]
+    listed = context.version >= FIRST_WITH_UNBACKED and all(is_listable(t.source) for t in tensors)
+    if action == MARK and listed and None in names:
+        yield make_variable_change(SOURCES, _format_marked(tensors), _RISK)
         return
     at = f", {call.file}:{call.line}" if call is not None else ""
     marks = [
         line
-        for tensor in tensors
-        for line in tensor.format_calls(name_tensor(context, tensor), action)
+        for tensor, name in zip(tensors, names, strict=True)
+        for line in tensor.format_calls(name or tensor.argument, action)
     ]
     yield ProgramChange(
         "call",
@@ -283,16 +294,19 @@ def _propose_marks(
 
 def _name_setting(tensors: Sequence[MarkedTensor], action: str = MARK) -> str:
     """Name the setting that does what marks do."""
-    marked = ((f"L['{its.parameter}']{its.path}", its.dimensions) for its in tensors)
-    value = ",".join(_format_sources(*its) for its in marked)
-    return make_variable_change(SOURCES if action == MARK else UNBACKED, value, "").same_as
+    variable = SOURCES if action == MARK else UNBACKED
+    return make_variable_change(variable, _format_marked(tensors), "").same_as
 
 
-def name_tensor(context: FixContext, tensor: MarkedTensor) -> str:
-    """Name a tensor as the program's call passes it; else by the parameter that it is passed for: a
-    mark is an attribute of one object, which an item or a result of a call may not be."""
-    text = _find_passed(context.finding.entered_at, tensor)
-    return text if text is not None and SAME_TENSOR.fullmatch(text) else tensor.argument
+def _format_marked(tensors: Iterable[MarkedTensor]) -> str:
+    return ",".join(_format_sources(its.source, its.dimensions) for its in tensors)
+
+
+def _find_name(call: UserCallRecord | None, tensor: MarkedTensor) -> str | None:
+    """Find the name of a tensor at the program's call: a mark is an attribute of one object, which
+    an item or a result of a call may not be."""
+    text = _find_passed(call, tensor)
+    return text if text is not None and SAME_TENSOR.fullmatch(text) else None
 
 
 def _find_passed(call: UserCallRecord | None, tensor: MarkedTensor) -> str | None:

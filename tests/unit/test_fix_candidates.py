@@ -82,37 +82,34 @@ def passing(expression: str, *others: tuple[str, str, str, str]) -> ProgramChang
     return list_changes(found, whole)[0]
 
 
-@pytest.mark.parametrize(
-    ("expression", "marked"),
-    [
-        ("data.x", "data.x"),
-        ("data['x']", "data['x']"),
-        ('data["x"]', 'data["x"]'),
-        ("rows[index]", "x"),
-        ("rows[0]", "x"),
-        ("rows.T", "x"),
-        ("torch.randn(n, 4)", "x"),
-    ],
-)
-def test_the_tensor_that_is_marked_is_the_one_that_is_passed(expression, marked) -> None:
-    """What is made for the call alone has the name of the parameter."""
-    line = f"torch._dynamo.maybe_mark_dynamic({marked}, 0)  # before the call, train.py:7"
+@pytest.mark.parametrize("expression", ["data.x", "data['x']", 'data["x"]'])
+def test_the_tensor_that_is_marked_is_the_one_that_is_passed(expression: str) -> None:
+    line = f"torch._dynamo.maybe_mark_dynamic({expression}, 0)  # before the call, train.py:7"
     assert passing(expression).line == line
 
 
-def test_tensors_whose_sizes_changed_together_are_marked_together() -> None:
-    """One without a mark makes the same call compile again."""
-    change = passing(
-        "rows[i]",
-        ("L['y']", "[2, 4]", "[2, 6]", "rows[j]"),
+@pytest.mark.parametrize("expression", ["rows[index]", "rows[0]", "rows.T", "torch.randn(n, 4)"])
+def test_what_is_made_for_the_call_alone_has_no_name_to_mark(expression: str) -> None:
+    """diffusers' `unet(torch.cat([x, x]), t)`: a mark of `args[0]` is nothing to type."""
+    line = "export TORCH_COMPILE_DYNAMIC_SOURCES=\"L['x']:0\""
+    assert passing(expression).line == line
+
+
+def test_tensors_whose_sizes_changed_together_are_made_dynamic_together() -> None:
+    """One that stays static makes the same call compile again."""
+    also = (
+        ("L['y']", "[2, 4]", "[2, 6]", "columns"),
         ("L['z']", "[3]", "[1]", "z"),  # a constant
         ("L['self'].w", "[3]", "[4]", "w"),
     )
-    assert change.line == (
-        "torch._dynamo.maybe_mark_dynamic(x, 0); torch._dynamo.maybe_mark_dynamic(y, 1)"
+    marked = passing("rows", *also)
+    assert marked.line == (
+        "torch._dynamo.maybe_mark_dynamic(rows, 0); torch._dynamo.maybe_mark_dynamic(columns, 1)"
         "  # before the call, train.py:7"
     )
-    assert [(each.argument, each.dimension) for each in change.arguments] == [("x", 0), ("y", 1)]
+    assert [(each.argument, each.dimension) for each in marked.arguments] == [("x", 0), ("y", 1)]
+    set_before = passing("rows[i]", *also)
+    assert set_before.line == "export TORCH_COMPILE_DYNAMIC_SOURCES=\"L['x']:0,L['y']:1\""
 
 
 def test_what_the_code_needs_as_a_number_is_not_marked() -> None:
