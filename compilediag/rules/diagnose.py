@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 from msgspec.structs import replace
 
 from compilediag import extension_points
+from compilediag.diagnosis.causes.cause_group import find_changed_sizes
 from compilediag.diagnosis.causes.run_causes import COMBINATION, RunCauses
 from compilediag.diagnosis.codes import (
     BLIND,
@@ -24,7 +25,7 @@ from compilediag.diagnosis.codes import (
 from compilediag.diagnosis.findings import CauseId, Finding, HasCaller, Rule, add_caller, make_place
 from compilediag.diagnosis.reconcile import Agreement
 from compilediag.receipt.schema.compiles import Need, Place
-from compilediag.receipt.schema.evidence import BreakEvidence
+from compilediag.receipt.schema.evidence import BreakEvidence, GuardEvidence
 from compilediag.rules import (
     caches,
     costs,
@@ -56,6 +57,8 @@ from compilediag.timeline.timeline import Recompile, Timeline
 from compilediag_harness.wire import UserCall
 
 Verdict = Literal["clean", "findings", "blind"]
+
+_SMALL_STAYS = "size 0 or 1 has a graph of its own all the same"
 
 
 def _load_rules(point: str) -> tuple[Rule, ...]:
@@ -156,6 +159,7 @@ def diagnose(timeline: Timeline, rules: Sequence[Rule] = ALL_RULES) -> Diagnosis
     for absorption in _ABSORPTIONS:
         unmerged = merge_symptoms(unmerged, absorption)
     advised = _withdraw_recipes([*add_candidates(unmerged, timeline, analysis.causes)])
+    advised = _name_small_sizes(advised)
     # Of steps and seconds that the record of the run does not have, zero would be a claim.
     stepped, measured = timeline.can_observe("steps"), timeline.can_observe("metrics_rows")
     known = [
@@ -348,6 +352,16 @@ def _withdraw_recipes(findings: Sequence[Finding]) -> Iterator[Finding]:
             yield finding
         else:
             yield replace(finding, fix=replace(finding.fix, recipe=None))
+
+
+def _name_small_sizes(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Say beside a recipe for sizes that a graph for 0 or 1 stays, where one was among them."""
+    for finding in findings:
+        known, fix = GuardEvidence.parse(finding.evidence), finding.fix
+        small = find_changed_sizes([*known.values, (known.expected, known.actual)])[1]
+        stays = _SMALL_STAYS if small and fix.recipe and finding.rule in SIZES else None
+        caveat = "; ".join(filter(None, (fix.caveat, stays)))
+        yield replace(finding, fix=replace(fix, caveat=caveat or None))
 
 
 def _name_other_causes(

@@ -29,6 +29,7 @@ ROOT = re.compile(r"(?:args|kwargs)\[[^\]]+\]|\w+")
 _LOCAL = re.compile(r"L\['(\w+)'\](.*)")
 """The source of an argument, or of a part of one."""
 _STRIDES = re.compile(r"\d+")
+_CONSTANT = re.compile(r"(\S+\.size\(\)\[\d+\]) == \d+")
 _HOOK = re.compile(r"_hooks(?:_with_kwargs|_always_called)?\[")
 _COUNTED = re.compile(r"(\d+) (?:items?|keys?)\b")
 _UNSET = re.compile(r"(?:None|False|.* absent)$|\d+ (?:items?|keys?)\b")
@@ -195,13 +196,15 @@ class Facts:
             for event in compiled
         ]
         before = int(change.before)
-        known = next((its for its in sizes if its.get(size) == before), {size: before})
+        known = [its for its in sizes if its.get(size) == before] or [{size: before}]
         refused: list[bool] = []
         for event in compiled:
+            # A graph for other constants, as for a batch of one, refuses these sizes for those.
+            fixed = {at[1]: at[0] for at in map(_CONSTANT.fullmatch, event.conditions) if at}
             texts = [text for text in event.conditions if size in SIZE.findall(text)]
-            fixed = any(re.fullmatch(rf"{re.escape(size)} == \d+", text) for text in texts)
-            if texts and not fixed:
-                refused.append(any(_evaluate_condition(text, known) is False for text in texts))
+            alike = [its for its in known if not _is_any_false(fixed.values(), its)]
+            if texts and size not in fixed and alike:
+                refused.append(_is_any_false(texts, alike[0]))
         return bool(refused) and all(refused)
 
     def _list_inputs(self, frame: FrameId) -> list[InputsGuarded]:
@@ -282,6 +285,11 @@ def _evaluate_condition(text: str, sizes: Mapping[str, int]) -> bool | None:
     names = {name: f"s{n}" for n, name in enumerate(sizes)}
     renamed = SIZE.sub(lambda match: names.get(match[0], "unknown"), text)
     return holds(renamed, {names[name]: size for name, size in sizes.items()})
+
+
+def _is_any_false(conditions: Iterable[str], sizes: Mapping[str, int]) -> bool:
+    """True where a condition is known not to hold for these sizes."""
+    return any(_evaluate_condition(text, sizes) is False for text in conditions)
 
 
 def list_uses(group: Group) -> tuple[ValueUse, ...] | None:

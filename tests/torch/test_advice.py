@@ -245,6 +245,12 @@ CASES = {
         None,
         "for each side of the code's conditions on the size of `x`",
     ),
+    "a condition of the graph for a batch of one": (
+        arguments("x", "return x * 2 if x.shape[0] * x.shape[1] > 30 else x", "a",
+                  ((4, 8), (6, 8), (1, 40)), "a = torch.ones(*n)"),
+        "mark_dynamic",
+        "maybe_mark_dynamic(a, 0), torch._dynamo.maybe_mark_dynamic(a, 1)",
+    ),
     "a size that meets one that stays": (
         arguments("x, mask=None", "return x * 2 if mask is None else x.masked_fill(~mask, 0.0)",
                   "a, b", (3, 4, 6),

@@ -19,7 +19,7 @@ from compilediag.rules.facts import INT_USES, Facts, find_break_before, list_use
 from compilediag.rules.make_finding import Advice, replace_advice
 from compilediag.rules.recompiles import CARRIED, RecompileRule, TitleAndAdvice
 from compilediag.rules.rule import list_compile_ids
-from compilediag.rules.sizes.lines import add_branch_line, add_size_line
+from compilediag.rules.sizes.lines import add_branch_line, add_size_line, needs_backend
 from compilediag.timeline.invocations import find_varying_sizes
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.shapes.buckets import find_fewest_buckets
@@ -44,7 +44,7 @@ CARRIED_SIZE = Advice(
     CARRIED,
 )
 NEEDED = Advice(
-    f"torch makes a graph for each size of dimension {{dimensions}} of {{name}}, which the code "
+    f"torch makes a graph for each size of dimension {{dimensions}} of {{name}}, which {{by}} "
     f"makes a constant: {PAD}, or leave it where the sizes are few"
 )
 PADDED = Advice(
@@ -102,7 +102,8 @@ def _describe_size(known: Facts) -> TitleAndAdvice:
     fixed = [] if known.is_static else group.constant_dimensions
     broken = find_break_before(group)
     if fixed:
-        advice = NEEDED.fill(dimensions=" and ".join(map(str, fixed)))
+        by = "the backend" if needs_backend(group, known.timeline) else "the code"
+        advice = NEEDED.fill(dimensions=" and ".join(map(str, fixed)), by=by)
     elif small:
         advice = SMALL
     elif known.is_split:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from compilediag.diagnosis.causes.cause_group import Group, find_changed_dims
+from compilediag.diagnosis.causes.cause_group import Group, find_changed_dims, find_changed_sizes
 from compilediag.diagnosis.findings import Cause, Finding, make_place
 from compilediag.diagnosis.guards.size_limits import (
     SIZE,
@@ -144,14 +144,21 @@ def _build_line_evidence(limit: SizeLimit) -> dict[str, object]:
 def _find_fixed_sizes(group: Group, timeline: Timeline) -> Iterator[tuple[str, SizeLimit]]:
     """Find changed sizes a graph made numbers, or whose two values it tells apart, and where."""
     for cause, recompile in group.members:
+        # What a graph for a batch of one tells apart says nothing of other batches.
+        alone = find_changed_sizes([(cause.expected, cause.actual)])[1]
         for size, before in _list_changed_sizes(cause):
             for key in _list_compiles(recompile):
                 guards = timeline.size_guards.get(key, ())
                 guard = find_fixing_guard(guards, size)
-                if guard is None and key == recompile.id and before.isdigit():
+                if guard is None and key == recompile.id and before.isdigit() and not alone:
                     guard = find_excluding_guard(guards, size, int(before))
                 if guard is not None:
                     yield size, locate_size_limit(guard, timeline.user_roots)
+
+
+def needs_backend(group: Group, timeline: Timeline) -> bool:
+    """True where the backend, after the code was traced, made a changed size a number."""
+    return any(limit.how == "backend" for _, limit in _find_fixed_sizes(group, timeline))
 
 
 def _list_changed_sizes(cause: Cause) -> Iterator[tuple[str, str]]:
