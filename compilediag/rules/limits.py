@@ -87,6 +87,8 @@ def find_armed_guards(timeline: Timeline) -> Iterable[Finding]:
         )
         frame = look.frame
         for cause, *alike in _group_alike(list_causes(coming)):
+            if frame.function == "__init__" and cause.source.startswith("L['self']"):
+                continue  # the next call makes another object
             register = REGISTER[cause.rule]
             finding = make_finding(
                 timeline,

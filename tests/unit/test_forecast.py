@@ -95,6 +95,10 @@ def test_the_limit_raised() -> None:
 
 ARMED = hazards([false_guard()])
 PAST_LIMIT = [string_flag("n", str(n), str(n + 1), n) for n in range(1, 10)]
+MADE = attempt("0/0", where=Location("<string>", 2, "__init__"))
+FILLED = false_guard(
+    "L['self']", "len(L['self']) != 0", leaf="LENGTH_CHECK", expected="0 keys", actual="3 keys"
+)
 UNSUPPORTED = attempt("0/0", kind="failed", fail_type="Unsupported", fail_reason="Tensor.item")
 
 
@@ -106,6 +110,8 @@ UNSUPPORTED = attempt("0/0", kind="failed", fail_type="Unsupported", fail_reason
         (find_armed_guards, run_of([FORWARD], risk_checks=(replace(ARMED, skipped="over 50 ms"),))),
         # A frame that runs eager for good never recompiles, whatever its guards say.
         (find_armed_guards, run_of(at_limit(8), risk_checks=(replace(ARMED, step=9),))),
+        # What a constructor fills: `ModelOutput` of transformers has keys after each call.
+        (find_armed_guards, run_of([MADE], risk_checks=(hazards([FILLED], where=MADE.frame),))),
         # Eight first compiles of eight isolated regions share a frame id and no limit.
         (find_variant_forecasts, run_of([attempt(f"0/{n}") for n in range(8)])),
         # More variants than the limit: it was lifted.
