@@ -53,6 +53,8 @@ class BreakSite(wire.Location):
     entered_from: str = ""
     """Of the compile that reported it first, as in `Compile`; of a break in a library the program's
     own line that was compiled with it, where there is one."""
+    others: tuple[wire.UserCall, ...] = ()
+    """Such lines of later reports, where torch's own line is one for all of them."""
 
     @property
     def at(self) -> BreakLine:
@@ -81,7 +83,9 @@ def collect_breaks(
         ]
         compiled = next((attempts[key] for key in ids if key in attempts), None)
         call, thread = (compiled.entered_at, compiled.entered_from) if compiled else (None, "")
-        own = _find_user_call(at, first.text, user_roots)
+        texts = (event.text for _, _, event in reports if event is first or not event.repeated)
+        calls = [_find_user_call(at, text, user_roots) for text in texts]
+        own = calls[0]
         if own is not None and (call is None or (own.file, own.line) != (call.file, call.line)):
             call, thread = own, ""
         functions = [function for _, function, _ in reports if function]
@@ -99,6 +103,7 @@ def collect_breaks(
             branch=first.branch,
             entered_at=call,
             entered_from=thread,
+            others=tuple(dict.fromkeys(filter(None, calls)))[1:],
         )
         merged.append(site)
     return tuple(merged)

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from compilediag.receipt.finding_keys import normalize_file
 from compilediag.receipt.proofs import describe_effect, explain_missing_proof
 from compilediag.receipt.schema.compiles import SETTING, FindingRecord, PartRecord, Writer
+from compilediag.receipt.schema.evidence import BreakEvidence
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.user_line import find_leading_call, is_foreign
 from compilediag.rules.environment_variables import format_export, join_values
@@ -58,7 +59,8 @@ def build_card(
     led = lookups.list_calls(finding, receipt)
     shown = [(record.file, record.line) for record in finding.excerpts[:1]]
     is_called = calls or bool(led and shown == [(led[0].file, led[0].line)])
-    others = led[1:] if is_called else ()
+    others = [(call.file, call.line) for call in led[1:]] if is_called else []
+    others = BreakEvidence.parse(finding.evidence).other_lines or others
     excerpt, change = _build_excerpts(finding, options)
     settings = [format_export(its.setting, its.value) for its in fix.candidates]
     return Card(
@@ -69,7 +71,7 @@ def build_card(
         before=None if changed is None else clean(changed[0]) or '""',
         after=None if changed is None else clean(changed[1]) or '""',
         line=format_first_line(finding, options),
-        other_lines=tuple(options.format_place(at.file, at.line) for at in others),
+        other_lines=tuple(options.format_place(*at) for at in others),
         library=tuple(list_library_parts(finding, options)),
         calls=calls,
         changed=describe_change(finding, receipt, options),

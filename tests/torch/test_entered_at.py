@@ -190,3 +190,23 @@ def test_a_lazy_backward() -> None:
     forward, backward = rows[True], rows.get(False)
     assert forward.line == here("forward")
     assert backward is None or backward.line == here("lazily")
+
+
+@pytest.mark.filterwarnings("ignore:Dynamo does not know how to trace the builtin")
+def test_a_break_in_torch_itself_that_two_lines_lead_to() -> None:
+    """`Variable(...)` in two methods of pointnet: torch reports one line of its own for both."""
+    torch._dynamo.reset()
+
+    @torch.compile(backend="eager")
+    def added(x: Any) -> Any:
+        y = x + torch.autograd.Variable(torch.ones(2))  # one
+        return y * torch.autograd.Variable(torch.ones(2))  # other
+
+    with cd.watch() as seen:
+        added(torch.ones(2))
+    found = finding(seen, "CD203")
+    assert seen.receipt.compile.graph_breaks == 1
+    assert found.location.line == here("one")
+    (other,) = found.evidence["other_lines"]
+    assert other[1] == here("other")
+    assert re.search(rf"and from\s+\S*test_entered_at.py:{other[1]}\s", render(seen.receipt))

@@ -62,6 +62,8 @@ class BreakEvidence(AnyEvidence, frozen=True, kw_only=True):
     frames: tuple[str, ...] = ()
     ran_eager: bool = False
     eager_frames: tuple[tuple[str, int], ...] | None = None
+    other_lines: tuple[tuple[str, int], ...] = ()
+    """Of the program's own, where torch's line is one for several of them."""
     consequence_only: bool = False
     nothing_else: bool = False
     options: dict[str, str] | None = None

@@ -146,6 +146,8 @@ def _build_evidence(broken: ReportedBreak) -> dict[str, object]:
     if broken.resumed:
         facts["resumed_frames"] = len(broken.resumed)
         facts["resumed_compiles"] = sum(frame.compiles for frame in broken.resumed)
+    if site.others:
+        facts["other_lines"] = [[call.file, call.line] for call in site.others]
     if report.options:
         facts["options"] = dict(report.options)
     if report.callee is not None:
@@ -190,10 +192,10 @@ ABSORBS = (
 
 FIXES = {
     "CD201": Advice(
-        "compute both sides and choose with torch.where; or branch with torch.cond; or check "
-        "outside of the compiled function, where the branch only raises or prints",
-        "torch.where computes both sides; torch.cond needs functions without side effects, and "
-        "torch 2.13 caches no graph with it",
+        "where both sides give results of one shape, compute both and choose with torch.where; "
+        "else decide before the compiled function",
+        "torch.cond computes one side alone, but needs functions without side effects, and torch "
+        "2.13 caches no graph with it",
     ),
     "CD202": Advice(
         "keep the value a tensor; or read it after the compiled function",
@@ -240,6 +242,10 @@ CARRIED = Advice(
     "torch makes a graph of the rest for each value that this line reads: read it outside of the "
     "compiled function, and compile what needs tensors alone in functions of its own",
 )
+SELECTED = Advice(
+    "the size of the result depends on values: compute all of it and choose with "
+    "torch.where(mask, x, y); or select outside of the compiled function",
+)
 WRAPPED = Advice(
     "compile it before it is wrapped, or call it outside the compiled function: Dynamo skips the "
     "wrapper, not the function",
@@ -250,6 +256,7 @@ BEFORE_SCHEDULER = Advice(
     "the scheduler does not see the call, and may warn of the order of calls",
     "compiled_before_wrapping",
 )
+_UNKNOWN_SHAPE = "Dynamic shape operator"
 REORDERED = Advice(
     f"set {DYNAMO}.reorderable_logging_functions = {{print}} before the first compiled call",
     "text is printed after the graph has run: its order and the values of mutated tensors change",
@@ -339,6 +346,8 @@ def _choose_edit(
     why = "" if report.callee is None else report.callee.why or ""
     if code == "CD204" and why.startswith(AS_WRAPPED):
         return BEFORE_SCHEDULER if "lr_scheduler" in why else WRAPPED
+    if code == "CD202" and _UNKNOWN_SHAPE in report.title:
+        return SELECTED
     if code in _OF_MANY_KINDS and report.hints:
         # A hint of several lines is several, of which the later ones begin in lower case.
         text = " | ".join(hint.rstrip(".") for hint in report.hints)
@@ -362,9 +371,6 @@ def _name_callee(report: BreakReport, call: UserCall | None) -> str:
 
 BREAKS = "CD2"
 """How the codes of graph breaks begin."""
-
-
-_UNKNOWN_SHAPE = "Dynamic shape operator"
 
 
 def is_unknown_size_needed(timeline: Timeline) -> bool:

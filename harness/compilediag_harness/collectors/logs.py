@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.blame.source_locations import get_location
+from compilediag_harness.blame.source_locations import get_location, is_torch
 from compilediag_harness.blame.user_calls import find_user_call_or_thread
 from compilediag_harness.blame.value_uses import find_decided_branch
 from compilediag_harness.redaction import in_process
@@ -118,7 +118,7 @@ class LogCollector:
     def __init__(self, session: Session, text_file: str | None) -> None:
         self._session = session
         self._file = TextLogFile(text_file) if text_file else None
-        self._seen: set[str] = set()
+        self._seen: set[tuple[str | tuple[str, str], ...]] = set()
         self._last_reason = ""
         self.break_records = 0
 
@@ -145,9 +145,11 @@ class LogCollector:
     def record_break(self, given: dict[str, Any]) -> None:
         """Record a graph break that torch reported, from the arguments of its report."""
         head, stack = torch_logs.format_break_report(given)
-        repeated = head in self._seen
-        if not repeated:
-            self._seen.add(head)
+        # One line of torch's breaks for several lines of the program.
+        lines = [at for at in _STACK_LINE.findall(stack) if not is_torch(at[0])]
+        known = head, *lines[-1:]
+        repeated = known in self._seen
+        self._seen.add(known)
         text = head if repeated else f"{head}\n{stack}"
         self._emit_break(text, torch_compiles.get_compile_id(), _BREAKS, repeated=repeated)
 
