@@ -114,8 +114,8 @@ REASONS = (
         "operator",
         r"Can't cache HigherOrderOperator|torch\.ops\.higher_order",
         "an operator that torch does not cache",
-        "no change is known: torch decides by operator; compile the rest of the model in "
-        "functions of its own, which are cached",
+        "no change is known (torch: {said}); compile the rest of the model in functions of its "
+        "own, which are cached",
     ),
 )
 """The first that matches counts. Each fix is followed by a test, but for those of `chosen` and of
@@ -149,12 +149,13 @@ def find_bypasses(timeline: Timeline) -> Iterable[Finding]:
         compiles = _list_compiles(timeline, lookups)
         operations = sum(event.graph_ops or 0 for event in compiles if event.forward)
         reasons = dict.fromkeys(lookup.reason for lookup in lookups if lookup.reason)
+        words = said or next(iter(reasons), "")
         yield make_finding(
             timeline,
             "CD611",
             f"{reason.title}: every start {'compiles' if everything else 'traces'} "
             f"{_format_functions(compiles)} again",
-            reason.fix.replace("{said}", shorten(said, 150) or "nothing about why"),
+            reason.fix.replace("{said}", shorten(words, 150) or "nothing about why"),
             caveat=reason.caveat,
             location=_find_location(compiles),
             severity="warning" if operations >= LARGE_OPS and not reason.chosen else "info",

@@ -8,8 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 
+from msgspec.structs import replace
 from packaging.version import Version
 
+from compilediag.diagnosis.causes.cause_group import Group
 from compilediag.diagnosis.findings import Finding
 from compilediag.rules import facts
 from compilediag.rules.changes import is_listable
@@ -19,8 +21,9 @@ from compilediag.rules.make_finding import Advice, format_place, make_finding
 from compilediag.rules.objects import CONTAINER, FIRST_CALL, ONE_KIND, describe_hook
 from compilediag.rules.recompiles import RecompileRule, TitleAndAdvice
 from compilediag.rules.sizes.advice import EACH_SIDE
+from compilediag.timeline.ownership import classify_ownership
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import ValueUse
+from compilediag_harness.wire import Location, ValueUse
 
 EACH_VALUE = Advice(
     "torch makes a graph for each value of {name}: leave it where the values are few; else choose "
@@ -111,7 +114,7 @@ def _describe_number(known: Facts) -> Advice:
     needed = _find_need(known, {*_NEEDS, *kinds, "float", "math"})
     # torch takes a number for dynamic from its second value on, but those of modules and globals.
     dynamic = not known.is_static and (
-        group.owner in ("argument", "closure") or known.holder == "object"
+        group.owner in ("argument", "closure", "optimizer") or known.holder == "object"
     )
     if needed is not None and needed.kind == "condition" and dynamic and not needed.callee:
         return SIDES.fill(condition=format_place(needed.file, needed.line))
@@ -154,8 +157,8 @@ ONE_STATE = Advice(
     "the first compiled call"
 )
 LR_TENSOR = Advice(
-    "construct the optimizer with lr=torch.tensor(...): torch's schedulers change it in place, and "
-    "other code with fill_",
+    "give the optimizer its lr as torch.tensor(...): torch's schedulers change it in place, and "
+    "code of your own must, with fill_",
     "float32, where Python computes in double: last digits differ, and more of them as it trains",
     "lr_tensor",
 )
@@ -168,7 +171,7 @@ SAME_OPTIMIZER = Advice(
 )
 FIRST_STATE = Advice(
     "torch guards on the optimizer's state: two compiles are normal, since the first step makes "
-    "it; keep its keys the same at every later step"
+    "it; nothing to do unless its keys change later, too"
 )
 UNKNOWN = Advice("could not determine the cause; the guard is shown as torch prints it")
 NO_REASON = Advice("could not determine: torch gave no reason; try TORCH_LOGS=recompiles_verbose")
@@ -203,6 +206,16 @@ def _describe_optimizer(known: Facts) -> TitleAndAdvice:
     numbers = bool(values) and all(map(facts.is_number, values))
     of_groups = not numbers or variable.endswith("param_groups")
     return title, SAME_OPTIMIZER if of_groups else _describe_number(known)
+
+
+def _move_to_use(finding: Finding, group: Group, timeline: Timeline) -> Finding:
+    """Move a finding to the first line that uses an option of the program's own or a library's
+    optimizer: torch guards on all options where it reads the list of groups."""
+    file = group.location.file
+    use = next((use for use in facts.list_uses(group) or () if use.file == file), None)
+    if use is None or classify_ownership(file, timeline.user_roots) == "torch":
+        return finding
+    return replace(finding, location=Location(file, use.line, ""))  # maybe of another function
 
 
 def _describe_unknown(known: Facts) -> TitleAndAdvice:
@@ -256,7 +269,7 @@ RULES = (
     RecompileRule("CD107", lambda known: ("Python value as argument", _choose_advice(known))),
     RecompileRule("CD109", lambda known: ("global or environment value", _choose_advice(known))),
     RecompileRule("CD111", _describe_mode),
-    RecompileRule("CD116", _describe_optimizer),
+    RecompileRule("CD116", _describe_optimizer, (_move_to_use,)),
     RecompileRule("CD117", lambda _: ("instances share code and differ", INSTANCES)),
     RecompileRule("CD190", _describe_unknown),
 )

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
+from itertools import pairwise
 
+from compilediag.diagnosis.causes.cause_group import find_changed_sizes
 from compilediag.diagnosis.codes import SIZES
 from compilediag.receipt.finding_keys import name_carried
-from compilediag.receipt.schema.compiles import AcceptedSizes, CompileEvent, RefusedSize
+from compilediag.receipt.schema.compiles import (
+    AcceptedSizes,
+    CompileEvent,
+    RefusedSize,
+    VariedValue,
+)
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import FrameName
 from compilediag.views.format import format_more, format_seconds, join_words
@@ -43,7 +50,8 @@ def render_graphs(
             lines += wrapped
         else:  # half a sentence says nothing
             left_out += 1
-    lines += format_more(left_out, f": compilediag show --all{suffix}")
+    more = f": compilediag show --all{suffix}"
+    lines += format_more(left_out, more) if lines or not left_out else [f"  sizes served{more}"]
     if receipt.compile.recompile_limit_hits:
         target = options.clean(format_target(receipt), 200)
         unseen = f"what changes once the limit is hit: compilediag run --past-limit {target}"
@@ -62,19 +70,30 @@ def list_served(
     full = (its.frame for its in details if its.headroom.variants == its.headroom.limit)
     eager = {*full, *(its.frame for its in details if its.ran_eager)}
     frames: dict[FrameName, list[str]] = {}
+    named: dict[FrameName, list[Sequence[str]]] = {}
     for sizes in receipt.compile.accepted_sizes:
         if only is None or sizes.frame in only:
             does = "runs eager" if sizes.frame in eager else "compiles again"
             frames.setdefault(sizes.frame, []).append(_describe_sizes(sizes, does, options))
-    # Graphs of another mode, or of other arguments, may serve other sizes.
-    apart = {row.frame for row in receipt.compile.varied if row.rule not in SIZES}
-    like = ", in calls that differ only in these sizes from that of its last compile,"
+            named.setdefault(sizes.frame, []).append(sizes.dimensions)
+    apart = {row.frame for row in receipt.compile.varied if not _is_in_one(row, named)}
+    like = ", with all else as at its last compile,"
     return [
         name
         + (like if frame in apart else "")
         + f" serves {'; '.join(dict.fromkeys(frames[frame]))}"
         for frame, name in name_frames(frames, options, 30).items()
     ]
+
+
+def _is_in_one(row: VariedValue, named: Mapping[FrameName, Sequence[Sequence[str]]]) -> bool:
+    """True if all that varied in a value are sizes of which it is said together what its frame
+    serves: graphs of another mode, or for other sizes beside these, may serve others."""
+    values = [its.value for its in row.values]
+    changed = find_changed_sizes(pairwise(values))[0]
+    sizes = {f"{row.variable}.shape[{dim}]" for dim in changed}
+    groups = named.get(row.frame, ())
+    return row.rule in SIZES and len(groups) == 1 and sizes <= {*groups[0]}
 
 
 def _describe_sizes(sizes: AcceptedSizes, does: str, options: RenderOptions) -> str:

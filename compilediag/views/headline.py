@@ -273,10 +273,11 @@ def _list_losses(receipt: Receipt) -> list[str]:
     if given_up:
         why = "torch gave up a recompile, and every call since then runs eager"
         losses.append(f"{_name_functions(given_up)} stopped being compiled: {why}")
-    if count > len(given_up) and not eager:
-        names = [_name_frame(its.frame, receipt) for its in eager_frames]
-        others = [name for name in names if name not in given_up]
-        frames = pluralize(count - len(given_up), "frame")
+    found = [(at.file, at.function) for finding in eager if (at := finding.location) is not None]
+    apart = [its.frame for its in eager_frames if (its.frame.file, its.frame.function) not in found]
+    others = [name for frame in apart if (name := _name_frame(frame, receipt)) not in given_up]
+    if count > len(given_up) and (others or not eager):
+        frames = pluralize(len(others) if eager else count - len(given_up), "frame")
         losses.append(f"{frames} ran eager, without compiled code: {_name_functions(others)}")
     noted = {finding.id for finding in receipt.findings if finding.severity == "info"}
     sites = [site for site in receipt.compile.breaks if site.finding not in noted]

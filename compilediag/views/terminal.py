@@ -21,7 +21,7 @@ MAX_LISTED = 30
 
 MAX_ADVICE = 2
 """Lines of advice below a finding, on a narrow terminal more; `explain` has all of it."""
-_CLAUSE = re.compile(r"; |, (?=(?:or|but|because|which|so that) )|: (?=[a-z])| \(")
+_CLAUSE = re.compile(r"; |, (?=(?:or|but|because|which|so that) )|(?<!with): (?=[a-z])| \(")
 _SEVERITY = {"error": "red", "warning": "yellow", "info": "dim"}
 
 

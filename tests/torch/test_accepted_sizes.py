@@ -193,7 +193,7 @@ def test_of_another_mode_nothing_is_said() -> None:
     (asked,) = seen.receipt.compile.accepted_sizes
     assert asked.spans == ((6, 6), (8, 8))
     assert list_served(seen.receipt, PLAIN)[0].startswith(
-        "run, in calls that differ only in these sizes from that of its last compile, serves "
+        "run, with all else as at its last compile, serves "
     )
     assert [size for size in range(1, 12) if _is_served(compiled, torch.ones(size))] == [6, 8]
 

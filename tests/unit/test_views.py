@@ -234,7 +234,7 @@ def test_what_a_frame_serves_is_said_whole_or_counted(layers: int, shown: bool) 
     drawn = render(replace(MADE, compile=section), RenderOptions(80))
     assert ("2 or more, and compiles again for 1" in drawn) == shown
     assert ("serves" in drawn) == shown
-    assert ("+1 more: compilediag show --all" in drawn) != shown
+    assert ("sizes served: compilediag show --all" in drawn) != shown
 
 
 def broke(function: str, *compile_ids: str) -> tuple[GraphBreak, FindingRecord]:
