@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Mapping, Sequence
-from itertools import pairwise
 
-from compilediag.diagnosis.causes.cause_group import find_changed_sizes
 from compilediag.diagnosis.codes import SIZES
 from compilediag.receipt.finding_keys import name_carried
 from compilediag.receipt.schema.compiles import (
@@ -89,9 +87,9 @@ def list_served(
 def _is_in_one(row: VariedValue, named: Mapping[FrameName, Sequence[Sequence[str]]]) -> bool:
     """True if all that varied in a value are sizes of which it is said together what its frame
     serves: graphs of another mode, or for other sizes beside these, may serve others."""
-    values = [its.value for its in row.values]
-    changed = find_changed_sizes(pairwise(values))[0]
-    sizes = {f"{row.variable}.shape[{dim}]" for dim in changed}
+    shapes = (its.value.strip("[]").split(", ") for its in row.values)
+    dimensions = enumerate(zip(*shapes, strict=False))
+    sizes = {f"{row.variable}.shape[{dim}]" for dim, seen in dimensions if len({*seen}) > 1}
     groups = named.get(row.frame, ())
     return row.rule in SIZES and len(groups) == 1 and sizes <= {*groups[0]}
 

@@ -260,25 +260,7 @@ def _list_losses(receipt: Receipt) -> list[str]:
     losses = [f"compiled code does not do what the code does: {wrong[0]}"] if wrong else []
     losses += _describe_first(at_limit, _describe_limit, receipt)
     losses += _describe_first(eager, _describe_eager, receipt)
-    # Other frames that ran eager are symptoms of breaks, which have the findings.
-    count = receipt.compile.eager_fallbacks - receipt.compile.recompile_limit_hits
-    eager_frames = [
-        detail
-        for detail in receipt.compile.frames_detail
-        if detail.ran_eager and detail.headroom.variants < (detail.headroom.limit or math.inf)
-    ]
-    # One that is at the limit of all frames together has room in its own, and is a hit as well.
-    known = [_name_frame(its.frame, receipt) for its in eager_frames if its.compiles]
-    given_up = known if len(eager_frames) == count else []
-    if given_up:
-        why = "torch gave up a recompile, and every call since then runs eager"
-        losses.append(f"{_name_functions(given_up)} stopped being compiled: {why}")
-    found = [(at.file, at.function) for finding in eager if (at := finding.location) is not None]
-    apart = [its.frame for its in eager_frames if (its.frame.file, its.frame.function) not in found]
-    others = [name for frame in apart if (name := _name_frame(frame, receipt)) not in given_up]
-    if count > len(given_up) and (others or not eager):
-        frames = pluralize(len(others) if eager else count - len(given_up), "frame")
-        losses.append(f"{frames} ran eager, without compiled code: {_name_functions(others)}")
+    losses += _list_eager_frames(eager, receipt)
     noted = {finding.id for finding in receipt.findings if finding.severity == "info"}
     sites = [site for site in receipt.compile.breaks if site.finding not in noted]
     count = receipt.compile.graph_breaks - len(receipt.compile.breaks) + len(sites)
@@ -292,6 +274,39 @@ def _list_losses(receipt: Receipt) -> list[str]:
         losses.append(f"{counted} in {which} of {named}{refer}")
     losses += _describe_first(symptoms, _describe_limit, receipt)
     return losses + ([] if at_limit or symptoms else _list_forecasts(receipt))
+
+
+def _list_eager_frames(eager: Sequence[FindingRecord], receipt: Receipt) -> list[str]:
+    """List the frames that are compiled no more, and those that a break left without a graph.
+    `eager`: the findings that name their frame, which is not named again."""
+    count = receipt.compile.eager_fallbacks - receipt.compile.recompile_limit_hits
+    frames = [
+        detail
+        for detail in receipt.compile.frames_detail
+        if detail.ran_eager and detail.headroom.variants < (detail.headroom.limit or math.inf)
+    ]
+    # One that is at the limit of all frames together has room in its own, and is a hit as well.
+    known = [_name_frame(its.frame, receipt) for its in frames if its.compiles]
+    given_up = known if len(frames) == count else []
+    why = "torch gave up a recompile, and every call since then runs eager"
+    losses = [f"{_name_functions(given_up)} stopped being compiled: {why}"] if given_up else []
+    others = [its.frame for its in frames if _name_frame(its.frame, receipt) not in given_up]
+    left = count - len(given_up)
+    if eager:
+        said = {(at.file, at.function) for found in eager if (at := found.location) is not None}
+        breaks = (finding for finding in receipt.findings if finding.rule not in EAGER)
+        evidence = (BreakEvidence.parse(finding.evidence) for finding in breaks)
+        broken = {place for its in evidence for place in its.eager_frames or ()}
+        others = [
+            frame
+            for frame in others
+            if (frame.file, frame.line) in broken and (frame.file, frame.function) not in said
+        ]
+        left = min(left, len(others))
+    if left > 0:
+        named = _name_functions(_name_frame(frame, receipt) for frame in others)
+        losses.append(f"{pluralize(left, 'frame')} ran eager, without compiled code: {named}")
+    return losses
 
 
 def _get_own_function(site: GraphBreak) -> str:
