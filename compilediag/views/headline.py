@@ -191,7 +191,7 @@ def describe_needs(receipt: Receipt) -> str:
         # Of what a recipe prevents it is not said that the program wants it.
         cured = (f for f in receipt.findings if f.fix.recipe and f.severity != "info")
         if any(finding.rule.startswith("CD1") for finding in cured):
-            return f"{behind}: each compiled once, a fix is below"
+            return f"{behind}: once for each variant; a fix is below"
         return f"{behind}: wanted, one graph for each variant"
     parts = ((seen.avoidable, "avoidable"), (seen.wanted, "wanted"), (seen.undecided, "undecided"))
     return f"{behind}: " + ", ".join(f"{count} {name}" for count, name in parts if count)

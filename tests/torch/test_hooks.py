@@ -1,4 +1,4 @@
-"""The program's hooks behind `torch.compiler.disable`: timed as every such function."""
+"""The program's hooks: those behind `torch.compiler.disable`, and those of a compiled call."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,6 +7,7 @@ import pytest
 import torch
 from attached import watched as watching
 
+import compilediag as cd
 from compilediag.timeline.timeline import fold
 from compilediag_harness import attach
 from compilediag_harness.base.session import Session
@@ -60,3 +61,37 @@ def test_a_fork_leaves_calls_to_its_parent() -> None:
     (told,) = events
     assert isinstance(told, DisabledCallsEnded)
     assert (told.counts, told.total_s) == ((1,), (0.5,))
+
+
+def double(module: Any, arguments: Any, result: Any) -> Any:
+    return result * 2
+
+
+def install(module: torch.nn.Module) -> None:
+    torch._dynamo.graph_break()
+    module.register_forward_hook(double)
+
+
+class Installing(torch.nn.Module):
+    """Registers a hook in its first call, as models of transformers that capture outputs do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.is_ready = torch.nn.Linear(2, 2), False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not self.is_ready:
+            self.is_ready = True
+            torch._dynamo.graph_break()
+            install(self.inner)
+        return self.inner(x)
+
+
+def test_a_hook_that_a_compiled_call_registers_itself_is_not_ignored() -> None:
+    torch._dynamo.reset()
+    net, x = Installing(), torch.ones(1, 2)
+    compiled = torch.compile(net, backend="eager")
+    with cd.watch() as seen:
+        results = [compiled(x) for _ in range(3)]
+    assert all(torch.equal(result, net(x)) for result in results)
+    assert "CD119" not in {finding.rule for finding in seen.findings}

@@ -284,7 +284,7 @@ def test_a_limit_behind_a_break_lasts_as_well() -> None:
     ("recipe", "said"),
     [
         (None, ": wanted, one graph for each variant"),
-        ("mark_dynamic", ": each compiled once, a fix is below"),
+        ("mark_dynamic", ": once for each variant; a fix is below"),
     ],
 )
 def test_what_a_recipe_prevents_is_not_called_wanted(recipe: str | None, said: str) -> None:

@@ -35,6 +35,7 @@ _MAX_SIZES = 16
 
 
 PAD = "pad to a fixed size (drop_last=True for a last batch)"
+_COUNTED = "what is padded counts in means, sums and norms unless it is masked"
 _MARKED = "dynamic graphs may run slower; CUDA graphs need padding instead"
 PLANNED = Advice("nothing: each size is compiled once, before it is used")
 MARKED_LATE = Advice("mark {name} alike at every call, from the first on")
@@ -45,7 +46,8 @@ CARRIED_SIZE = Advice(
 )
 NEEDED = Advice(
     f"torch makes a graph for each size of dimension {{dimensions}} of {{name}}, which {{by}} "
-    f"makes a constant: {PAD}, or leave it where the sizes are few"
+    f"makes a constant: {PAD}, or leave it where the sizes are few",
+    _COUNTED,
 )
 PADDED = Advice(
     "call warmup(example) of its FixedShape once, before the first batch",
@@ -55,10 +57,11 @@ PADDED = Advice(
 EACH_SIZE = Advice(
     f"torch guards on the size of {{name}}: {PAD}, or mark it dynamic where the program makes it, "
     "from the first call on",
-    _MARKED,
+    f"{_COUNTED}; {_MARKED}",
 )
 ALSO_MARKED = Advice(
     f"torch makes {{graphs}} {{name}}, also where it is marked dynamic: {PAD}, or leave it",
+    _COUNTED,
 )
 SIDES = ALSO_MARKED.fill(graphs="a graph for each side of the code's conditions on the size of")
 SMALL = ALSO_MARKED.fill(graphs="graphs of their own for sizes 0 and 1 of")

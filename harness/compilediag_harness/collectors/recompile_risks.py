@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -25,7 +25,7 @@ from compilediag_harness.blame.writers import ReachableNames
 from compilediag_harness.collectors.false_guards import describe_entry
 from compilediag_harness.collectors.guard_facts import Baselines
 from compilediag_harness.collectors.leaf_checks import ExaminedEntry, LeafChecks
-from compilediag_harness.torch_internals import torch_api, torch_guards
+from compilediag_harness.torch_internals import torch_api, torch_calls, torch_guards
 from compilediag_harness.torch_internals.torch_compiles import get_attempt, get_compile_id
 from compilediag_harness.torch_internals.torch_graphs import SETS_STATE
 from compilediag_harness.wire import EffectLost, HazardsChecked, Location, UnguardedChanged, clip
@@ -126,6 +126,9 @@ class UnguardedChangeCollector:
         self._session = session
         self._module_type = module_type
         self._snapshots = WeakByIdentity[Any, _Snapshot]()
+        self._fresh = WeakByIdentity[Any, types.CodeType]()
+        """Modules that the call in progress compiled code for."""
+        self._forget_calls: Callable[[], None] | None = None
         self._reported: set[tuple[str, str]] = set()
         self._next_look = 1
 
@@ -137,6 +140,26 @@ class UnguardedChangeCollector:
             for module in members[:_MAX_MODULES]:
                 if isinstance(module, self._module_type):
                     self._snapshots[module] = self._take_snapshot(module, code, deadline)
+                    self._fresh[module] = code
+        if len(self._fresh) and self._forget_calls is None:
+            end = self._retake_snapshots
+            self._forget_calls = torch_calls.watch_outermost_calls(lambda _key: None, end)
+
+    def _retake_snapshots(self, _key: int) -> None:
+        """The call that compiled ends: what it did itself, such as to register the hooks with which
+        transformers captures outputs, is no change after it."""
+        self.uninstall()
+        deadline = time.thread_time() + BUDGET_S
+        fresh, self._fresh = self._fresh.items(), WeakByIdentity[Any, types.CodeType]()
+        with self._session.catch_faults("hooks and methods"):
+            for module, code in fresh:
+                self._snapshots[module] = self._take_snapshot(module, code, deadline)
+
+    def uninstall(self) -> None:
+        """Stop waiting for the end of a call."""
+        forget, self._forget_calls = self._forget_calls, None
+        if forget is not None:
+            forget()
 
     def handle_step_end(self, step: int, compiled: bool) -> None:
         """Looks at steps 1, 2, 4, 8... since that is when a late hook shows at little cost."""

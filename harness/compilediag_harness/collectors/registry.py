@@ -251,7 +251,8 @@ class CollectorSet:
         self._session.step_listeners.clear()
         torch_compiles.forget_metrics_rows(self._compiles.record_row)
         self.logs.close()
-        for watcher in (self.syncs, self._cudagraphs, self._write_tracer):
+        watchers = self.syncs, self._cudagraphs, self._write_tracer, self._unguarded_changes
+        for watcher in watchers:
             if watcher is not None:
                 watcher.uninstall()
         self._warm_calls.uninstall()
