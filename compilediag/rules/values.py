@@ -42,6 +42,10 @@ NEEDED = Advice(
     "torch makes a graph for each value of {name}, because {needed}: leave it where the values are "
     "few; else {instead}",
 )
+SET_BEFORE = Advice(
+    "the first call finds {name} unset and sets it, and the second compiles again: set it before, "
+    "or call once outside of what is compiled"
+)
 PASSED_AS_TENSOR = Advice(
     "pass torch.tensor({expression}, dtype=torch.float32) for {name} at {places}",
     "float32, where Python computes in double: last digits may differ; beside float64 tensors use "
@@ -90,10 +94,12 @@ def _choose_advice(known: Facts) -> Advice:
     hook = describe_hook(known)
     if hook is not None:
         return hook
-    filled = len(known.later) < len(group.causes) and known.first_call is not None
+    filled = group.code in ("CD104", "CD109") and len(known.later) < len(group.causes)
     # Of what then changes on and on the first call alone is no remedy.
-    if group.code in ("CD104", "CD109") and filled and (not known.later or _are_used_ints(known)):
+    if filled and known.first_call is not None and (not known.later or _are_used_ints(known)):
         return FIRST_CALL
+    if filled and not known.later and all(map(known.is_set_within, group.causes)):
+        return SET_BEFORE
     if facts.is_container(group):
         return CONTAINER
     if group.first.guard.startswith("tensor '"):
@@ -159,7 +165,8 @@ ONE_STATE = Advice(
 LR_TENSOR = Advice(
     "give the optimizer its lr as torch.tensor(...): torch's schedulers change it in place, and "
     "code of your own must, with fill_",
-    "float32, where Python computes in double: last digits differ, and more of them as it trains",
+    "float32, where Python computes in double: last digits differ, and more of them as it trains; "
+    "what assigns a number to it undoes it",
     "lr_tensor",
 )
 OPTIMIZERS = Advice(
@@ -212,7 +219,8 @@ def _move_to_use(finding: Finding, group: Group, timeline: Timeline) -> Finding:
     """Move a finding to the first line that uses an option of the program's own or a library's
     optimizer: torch guards on all options where it reads the list of groups."""
     file = group.location.file
-    use = next((use for use in facts.list_uses(group) or () if use.file == file), None)
+    uses = facts.list_uses(group) if ".param_groups[" in group.first.source else None
+    use = next((use for use in uses or () if use.file == file), None)
     if use is None or classify_ownership(file, timeline.user_roots) == "torch":
         return finding
     return replace(finding, location=Location(file, use.line, ""))  # maybe of another function

@@ -245,12 +245,6 @@ CASES = {
         None,
         "for each side of the code's conditions on the size of `x`",
     ),
-    "a condition of the graph for a batch of one": (
-        arguments("x", "return x * 2 if x.shape[0] * x.shape[1] > 30 else x", "a",
-                  ((4, 8), (6, 8), (1, 40)), "a = torch.ones(*n)"),
-        "mark_dynamic",
-        "maybe_mark_dynamic(a, 0), torch._dynamo.maybe_mark_dynamic(a, 1)",
-    ),
     "a size that meets one that stays": (
         arguments("x, mask=None", "return x * 2 if mask is None else x.masked_fill(~mask, 0.0)",
                   "a, b", (3, 4, 6),
@@ -278,6 +272,14 @@ CASES = {
     # What the first call sets.
     "a mask and what is set beside it": (
         filled(UNSET, SET, "x * self.mask + self.width"), "first_call_eager", "mask",
+    ),
+    "what a first call sets that no line of the program's makes": (  # as that of a trainer
+        filled("self.kind = None", "if self.kind is None:\n            self.kind = 'one'",
+               "x * 2 if self.kind == 'one' else x").replace(
+            "    for size in (4, 4, 4):\n        results.append(net(torch.ones(size, 6)))\n",
+            "    results.extend(map(net, [torch.ones(4, 6)] * 3))\n"),
+        None,
+        "unset and sets it, and the second compiles again",
     ),
     "a dict that is filled": (
         filled("self.kept = {}", "if 'a' not in self.kept:\n            self.kept['a'] = 2.0",
@@ -384,6 +386,19 @@ def test_a_size_of_one_is_a_cause_of_its_own(tmp_path: Path) -> None:
     marked, small = sorted(findings, key=lambda found: found.fix.recipe is None)
     assert (marked.fix.recipe, marked.count, small.count) == ("mark_dynamic", 1, 1)
     assert "sizes 0 and 1" in small.fix.summary
+    torch._dynamo.reset()
+    utils.clear_compilation_metrics()
+    load(tmp_path / "changed.py", follow(HEAD + text, marked)[0]).main()
+    assert len(recompiles()) == 1
+
+
+def test_what_a_graph_for_a_batch_of_one_refuses_says_nothing_of_others(tmp_path: Path) -> None:
+    """Of a UNet of diffusers: sizes were said to be on several sides of a condition."""
+    text = arguments("x", "return x * 2 if x.shape[0] * x.shape[1] > 30 else x", "a",
+                     ((4, 8), (6, 8), (1, 40)), "a = torch.ones(*n)")  # fmt: skip
+    (marked,), _ = find_recompiles(tmp_path / "case.py", text)
+    assert (marked.fix.recipe, marked.count) == ("mark_dynamic", 2)
+    assert "size 0 or 1 has a graph of its own" in marked.fix.caveat
     torch._dynamo.reset()
     utils.clear_compilation_metrics()
     load(tmp_path / "changed.py", follow(HEAD + text, marked)[0]).main()
