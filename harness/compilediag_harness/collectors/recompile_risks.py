@@ -142,10 +142,10 @@ class UnguardedChangeCollector:
                     self._snapshots[module] = self._take_snapshot(module, code, deadline)
                     self._fresh[module] = code
         if len(self._fresh) and self._forget_calls is None:
-            end = self._retake_snapshots
+            end = self._take_snapshots_again
             self._forget_calls = torch_calls.watch_outermost_calls(lambda _key: None, end)
 
-    def _retake_snapshots(self, _key: int) -> None:
+    def _take_snapshots_again(self, _key: int) -> None:
         """The call that compiled ends: what it did itself, such as to register the hooks with which
         transformers captures outputs, is no change after it."""
         self.uninstall()
