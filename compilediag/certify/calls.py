@@ -226,6 +226,7 @@ def _compare_callable(
 # --- structures and digests -----------------------------------------------------------------------
 
 _OPAQUE = re.compile(r"opaque:\w+")
+_ATTRIBUTES = re.compile(r"\w+\{[^{}]*\}")
 _LEAF = re.compile(r"\b(bfloat16|float\w*|complex\d+|u?int\d*|bool)\b(\[[\d,]*\])?")
 
 _AS_NUMBERS = {"float32[]": "float", "int64[]": "int", "bool[]": "bool"}
@@ -264,6 +265,19 @@ def read_structure(text: str) -> Structure:
 def is_same_structure(before: str, after: str) -> bool:
     """True where values of two structures can be compared by their digests."""
     return before == after or read_structure(before).text == read_structure(after).text
+
+
+def is_same_beside_objects(before: str, after: str) -> bool:
+    """True where structures differ in attributes of objects alone, of which an edit may keep
+    others: what else they hold is not compared then."""
+    return _drop_attributes(before) == _drop_attributes(after)
+
+
+def _drop_attributes(structure: str) -> str:
+    text, count = read_structure(structure).text, 1
+    while count:
+        text, count = _ATTRIBUTES.subn("opaque", text)
+    return text
 
 
 def _find_other_dtype(before: str, after: str) -> str | None:

@@ -15,6 +15,7 @@ from compilediag.certify.calls import (
     RecordedCall,
     compare_calls,
     identify_processes,
+    is_same_beside_objects,
     is_same_structure,
     measure_difference,
     read_structure,
@@ -328,7 +329,8 @@ def _judge_alike(
         )
         judged = "open" if is_exact and before.variation.startswith(VALUES) else "unknown"
         return judged, f"{name}: differs by little more than rounding"
-    if not structure.is_whole or not structure.leaves:
+    is_same = is_same_structure(before.structure, after.structure)
+    if not (structure.is_whole and structure.leaves and is_same):
         what = shorten(before.structure, 80)
         return "unknown", f"{name}: holds values that are not compared: {what}"
     as_it_was = before.variation == AS_IT_WAS
@@ -385,7 +387,10 @@ def _find_problem(
         when = "before" if after.raised is None else "after"
         return f"raises only {when}: {shorten(before.raised or after.raised or '', 300)}", 0.0
     if not is_same_structure(before.structure, after.structure):
-        return f"returns {shorten(f'{before.structure} → {after.structure}', 120)}", 0.0
+        changed = None
+        if not is_same_beside_objects(before.structure, after.structure):
+            changed = f"returns {shorten(f'{before.structure} → {after.structure}', 120)}"
+        return changed, 0.0
     size = measure_difference(_make_call(before), _make_call(after))
     size = 0.0 if is_rounding(size, yardstick, structure.cap) else size
     if size > GROWTH * max(structure.tolerance, rounding):

@@ -3,6 +3,7 @@ for a device while they are made."""
 
 import dataclasses
 import math
+import types
 
 import pytest
 import torch
@@ -189,6 +190,34 @@ def test_the_structure_names_containers_and_leaves():
     sparse = torch.eye(3).to_sparse()
     assert begin([sparse, object()]).structure == "list([0]=opaque:Tensor, [1]=opaque:object)"
     assert not same("x", "y")
+
+
+class Cache:
+    """As transformers has it: attributes alone."""
+
+    def __init__(self, scale):
+        self.layers, self.seen = [types.SimpleNamespace(keys=torch.ones(2, 3) * scale)], 2
+
+
+class Slotted:
+    __slots__ = ("__dict__", "rows")
+
+
+class Counts(dict):
+    pass
+
+
+def test_objects_that_hold_attributes_alone_are_looked_into():
+    text = "Cache{.layers=list([0]=SimpleNamespace{.keys=float32[2,3]}), .seen=int}"
+    assert CallDigester(torch).begin(Cache(1)).structure == text
+    assert same(Cache(1), Cache(1))
+    assert not same(Cache(1), Cache(2))
+    for value in (Slotted(), Counts(), torch.nn.Linear(1, 1), print, Cache):
+        kind = type(value).__name__
+        assert CallDigester(torch).begin(value).structure == f"opaque:{kind}"
+    cyclic = Cache(1)
+    cyclic.own = cyclic
+    assert "opaque:Cache" in CallDigester(torch).begin(cyclic).structure
 
 
 def test_digests_are_the_same_in_every_process():

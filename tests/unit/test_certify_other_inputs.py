@@ -347,6 +347,9 @@ def test_why_no_call_was_made_again_is_said() -> None:
     )
 
 
+CACHE = "(float32[4,8], Cache{.layers=list([0]=Layer{.keys=float32[2,3]}), .seen=int})"
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -357,6 +360,8 @@ def test_why_no_call_was_made_again_is_said() -> None:
         ((SIZE,), (varied("size 4 → 1", number=4),)),
         ((varied("a", structure="(opaque:Model)"),), (varied("a", structure="(opaque:Model)"),)),
         ((varied("a", structure="(None)"),), (varied("a", structure="(None)"),)),
+        # Objects of which an edit keeps other attributes.
+        ((varied("a", structure=CACHE),), (varied("a", structure=CACHE.replace("seen", "n")),)),
         ((SAME, SIZE), (SAME, varied("size 4 → 1", 1.00001))),  # rounding, or more
     ],
 )

@@ -48,6 +48,15 @@ _HASHED = ("str", "bytes", "complex", "Size", "dtype", "device", "layout", "memo
 """Types of Python and torch whose values are compared by their text."""
 
 
+MAX_LEAVES = 4096
+"""Of a call, after which no more objects are looked into."""
+
+
+class _Plain:
+    """An object whose attributes are all that it holds: one that is larger holds something else,
+    as a container or what is written in C does."""
+
+
 _memory = torch_api.OwnMemory()
 
 
@@ -130,12 +139,28 @@ class CallDigester:
         """Describe a value without its content, and add what is compared of it to `held`."""
         kind = get_class(value)
         members = list_members(kind, value) if depth else None
-        if members is None:
+        attributes = self._list_attributes(kind, value) if depth and members is None else None
+        if members is None and (attributes is None or len(held) > MAX_LEAVES):
             return self._describe_leaf(kind, value, held)
-        texts = [(name, self._describe(member, depth - 1, held)) for name, member in members]
+        listed = attributes if members is None else members
+        texts = [(name, self._describe(member, depth - 1, held)) for name, member in listed or ()]
         if kind is tuple:
             return f"({', '.join(text for _, text in texts)})"
-        return f"{kind.__name__}({', '.join(f'{name}={text}' for name, text in texts)})"
+        begin, end = "{}" if members is None else "()"
+        return f"{kind.__name__}{begin}{', '.join(f'{name}={text}' for name, text in texts)}{end}"
+
+    def _list_attributes(self, kind: Any, value: Any) -> list[tuple[str, Any]] | None:
+        """List the attributes of an object that has nothing else, such as a cache of transformers;
+        None of any other, and of a module."""
+        slots = any(getattr(base, "__slots__", ()) for base in kind.__mro__)
+        is_larger = slots or kind.__basicsize__ != _Plain.__basicsize__
+        if is_larger or issubclass(kind, self._torch.nn.Module):
+            return None
+        try:
+            held: dict[str, Any] = object.__getattribute__(value, "__dict__")
+        except AttributeError:
+            return None
+        return [(f".{name}", member) for name, member in held.items()]
 
     def _describe_leaf(self, kind: Any, value: Any, held: list[tuple[Any, float]]) -> str:
         torch = self._torch
