@@ -152,7 +152,7 @@ class CallDigester:
     def _list_attributes(self, kind: Any, value: Any) -> list[tuple[str, Any]] | None:
         """List the attributes of an object that has nothing else, such as a cache of transformers;
         None of any other, and of a module."""
-        slots = any(vars(base).get("__slots__") for base in kind.__mro__)
+        slots = any(base.__dict__.get("__slots__") for base in kind.__mro__)
         is_larger = slots or kind.__basicsize__ != _Plain.__basicsize__
         if is_larger or issubclass(kind, self._torch.nn.Module):
             return None
