@@ -3,7 +3,7 @@ change, what is proved. Every format draws the same card."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from compilediag.receipt.finding_keys import normalize_file
 from compilediag.receipt.proofs import describe_effect, explain_missing_proof
@@ -56,11 +56,6 @@ def build_card(
         for w in lookups.list_guessed_writers(finding, receipt)[:2]
     ]
     calls = find_leading_call(finding) is not None
-    led = lookups.list_calls(finding, receipt)
-    shown = [(record.file, record.line) for record in finding.excerpts[:1]]
-    is_called = calls or bool(led and shown == [(led[0].file, led[0].line)])
-    others = [(call.file, call.line) for call in led[1:]] if is_called else []
-    others = BreakEvidence.parse(finding.evidence).other_lines or others
     excerpt, change = _build_excerpts(finding, options)
     settings = [format_export(its.setting, its.value) for its in fix.candidates]
     return Card(
@@ -71,7 +66,7 @@ def build_card(
         before=None if changed is None else clean(changed[0]) or '""',
         after=None if changed is None else clean(changed[1]) or '""',
         line=format_first_line(finding, options),
-        other_lines=tuple(options.format_place(*at) for at in others),
+        other_lines=tuple(options.format_place(*at) for at in _list_others(finding, receipt)),
         library=tuple(list_library_parts(finding, options)),
         calls=calls,
         changed=describe_change(finding, receipt, options),
@@ -98,6 +93,15 @@ def build_card(
         change=change,
         relation=_describe_relation(finding, receipt),
     )
+
+
+def _list_others(finding: FindingRecord, receipt: Receipt) -> Sequence[tuple[str, int | None]]:
+    """List the program's lines beside the first: those that break in one line of torch; else those
+    of other calls, where the first is that of a call."""
+    led = [(call.file, call.line) for call in lookups.list_calls(finding, receipt)]
+    shown = [(record.file, record.line) for record in finding.excerpts[:1]]
+    is_called = find_leading_call(finding) is not None or bool(led and shown == led[:1])
+    return BreakEvidence.parse(finding.evidence).other_lines or (led[1:] if is_called else ())
 
 
 def _describe_relation(finding: FindingRecord, receipt: Receipt) -> str:

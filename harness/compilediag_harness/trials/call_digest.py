@@ -138,15 +138,14 @@ class CallDigester:
     def _describe(self, value: Any, depth: int, held: list[tuple[Any, float]]) -> str:
         """Describe a value without its content, and add what is compared of it to `held`."""
         kind = get_class(value)
-        members = list_members(kind, value) if depth else None
-        attributes = self._list_attributes(kind, value) if depth and members is None else None
-        if members is None and (attributes is None or len(held) > MAX_LEAVES):
+        members, (begin, end) = list_members(kind, value) if depth else None, "()"
+        if members is None and depth and len(held) <= MAX_LEAVES:
+            members, (begin, end) = self._list_attributes(kind, value), "{}"
+        if members is None:
             return self._describe_leaf(kind, value, held)
-        listed = attributes if members is None else members
-        texts = [(name, self._describe(member, depth - 1, held)) for name, member in listed or ()]
+        texts = [(name, self._describe(member, depth - 1, held)) for name, member in members]
         if kind is tuple:
             return f"({', '.join(text for _, text in texts)})"
-        begin, end = "{}" if members is None else "()"
         return f"{kind.__name__}{begin}{', '.join(f'{name}={text}' for name, text in texts)}{end}"
 
     def _list_attributes(self, kind: Any, value: Any) -> list[tuple[str, Any]] | None:
