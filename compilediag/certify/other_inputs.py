@@ -13,7 +13,6 @@ from compilediag.certify.calls import (
     CallComparison,
     ProcessKey,
     RecordedCall,
-    compare_calls,
     identify_processes,
     is_same_beside_objects,
     is_same_structure,
@@ -25,7 +24,7 @@ from compilediag.certify.values import TOLERANCES, is_rounding
 from compilediag.receipt.schema.compiles import ProofFigure
 from compilediag.rules.make_finding import format_count, shorten
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import BEYOND, GRAPH_USED_UP, NO_TIME_LEFT, CallVaried, Location
+from compilediag_harness.wire import BEYOND, GRAPH_USED_UP, NO_TIME_LEFT, CallVaried
 
 AS_IT_WAS = "as it was"
 _SIZE = re.compile(r"^size (\d+) → ")
@@ -41,7 +40,7 @@ _NEVER = "which no call had"
 
 _OTHER_VALUES = "returns something else"
 
-_ADDED = "is given after only, and does not follow the others"
+ADDED = "is given after only, and does not follow the others"
 _SAME_ARGUMENTS = "make the boundary a function with the same arguments"
 
 _OWN_BACKEND = ", own backend"
@@ -314,7 +313,7 @@ def _judge_difference(
         # As of 0 / 0: the program may never give it, or the change has lost what prevents it.
         return "open", f"{name}: what is not finite in one state is in the other"
     if as_it_was and (extra := _find_lost_argument(as_it_was.after, as_it_was.before)) is not None:
-        return "open", f"{name}: {problem}; its argument {extra} {_ADDED}"
+        return "open", f"{name}: {problem}; its argument {extra} {ADDED}"
     return "different", f"{name}: {problem}"
 
 
@@ -497,49 +496,3 @@ def _is_effect_alone(call: CallVaried) -> bool:
 
 def _format(call: CallVaried) -> str:
     return f"{call.function.function} ({call.call}), {call.variation}"
-
-
-# --- where the compiled calls do not correspond ---------------------------------------------------
-
-
-def find_boundary(before: ExecutedState, after: ExecutedState) -> tuple[Location, Location] | None:
-    """Find what to call again in place of compiled calls that are not given the same arguments in
-    both states: the innermost function at or above them that both have with the same name and
-    parameters, as each state has it (`RecordingPlan.boundaries`). None where none is needed."""
-    calls = compare_calls(before.timeline, after.timeline)
-    # Those that give the same as they were are given the same; a state may pad what it passes on,
-    # in some of their calls, or compute before them what the other does in them.
-    compared = compare_varied_calls(before, after, calls)
-    as_they_were = [its for its in compared if its.before.variation == AS_IT_WAS]
-    others = [its for its in as_they_were if its.why and its.judged != "raised"]
-    others += [its for its in compared if _ADDED in its.why]
-    differing = {its.before.function.function for its in others}
-    common = {its.before.function.function for its in as_they_were} - differing
-    called = {its.function.function for its in before.timeline.varied_calls}
-    is_same = calls.mismatch is None and called <= common
-    if is_same or calls.own_precision:  # nothing that is called above them decides
-        return None
-    # A compiled callable and the functions above it, innermost first, with their parameters.
-    chains, others = (
-        [
-            ((seen.function, None), *zip(seen.callers, seen.parameters, strict=True))
-            for seen in state.timeline.callers
-            if seen.function.function not in common
-        ]
-        for state in (before, after)
-    )
-    for chain in chains:
-        for function, parameters in chain:
-            for other, theirs in (entry for other_chain in others for entry in other_chain):
-                if function.function == other.function and _is_callable(parameters, theirs):
-                    return function, other
-    return None
-
-
-def _is_callable(ours: tuple[str, ...] | None, theirs: tuple[str, ...] | None) -> bool:
-    """True for a function of equal parameters, but for some that a state has added behind them.
-    There is one at least beside the object: a function without is the program as a whole."""
-    if ours is None or theirs is None:  # compiled in one of the states
-        return ours != theirs
-    shared = ours[: len(theirs)]
-    return shared == theirs[: len(ours)] and shared not in ((), ("self",))

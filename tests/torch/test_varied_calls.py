@@ -1287,6 +1287,22 @@ def test_a_branch_on_data_that_no_call_took_is_taken_where_values_are_negated_or
     assert {label for _, label in differing} == {"values of x negated", "values of x zero"}
 
 
+@needs_fork
+def test_a_branch_on_what_layers_give_is_taken_where_their_parameters_are_negated():
+    class Branching(torch.nn.Module):
+        def __init__(self, below):
+            super().__init__()
+            self.bias, self.below = torch.nn.Parameter(torch.full((3,), 9.0)), below
+
+        def forward(self, x):
+            h = torch.tanh(x) + self.bias
+            return torch.where(h.mean() > 0, h * 2, h - self.below)
+
+    calls = [(torch.rand(n, 3),) for n in (2, 3)]
+    old = call_with(Branching(1.0), *calls)
+    assert list_beyond(old, call_with(Branching(0.0), *calls)) == {"all parameters negated"}
+
+
 def test_a_call_begins_with_the_small_state_that_it_found():
     """A count that moves out of the call, and a buffer that grew, are as they were then."""
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from compilediag.certify.boundary import call_by_name, find_boundary
 from compilediag.certify.calls import compare_calls
 from compilediag.certify.other_inputs import (
     check_other_inputs,
     compare_varied_calls,
-    find_boundary,
 )
 from compilediag.certify.points import ExecutedState, JudgedPoint
 from compilediag_harness.wire import (
@@ -565,6 +565,22 @@ def test_the_boundary_is_the_innermost_function_of_both() -> None:
     assert find_boundary(old, added) == (LOSS, LOSS_LATER)
     other = called(RENAMED, 1.0, callers=(seen(RENAMED, (LOSS_LATER, ("x",)), (MAIN, ())),))
     assert find_boundary(old, other) is None
+
+
+def test_a_function_put_around_what_is_compiled_is_called_in_its_place() -> None:
+    answer = Location(FILE, 50, "answer")
+    given = varied("as it was", given=("request.tokens: float32[4]", "request.bias: None"))
+    old = state(calls(1.0), given, callers=())
+    above = seen(RENAMED, (answer, ("request",)), (MAIN, ()))
+    scored = varied("as it was", function=RENAMED, given=("tokens: float32[9]",))
+    new = state(calls(1.0, function=RENAMED), scored, callers=(above,))
+    assert find_boundary(old, new) == (given.function, answer)
+    assert find_boundary(new, old) == (answer, given.function)
+    other = called(RENAMED, 1.0, callers=(seen(RENAMED, (answer, ("tokens",)), (MAIN, ())),))
+    assert find_boundary(old, other) is None
+    again = state(varied("as it was", 2.0), varied("as it was", 1.0, function=answer))
+    (only,) = call_by_name(again, answer, given.function).timeline.varied_calls
+    assert only == varied("as it was", 1.0)
 
 
 def test_a_function_that_one_state_compiles_is_a_boundary() -> None:

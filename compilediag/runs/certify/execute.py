@@ -13,9 +13,9 @@ import tempfile
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
 
+from compilediag.certify.boundary import call_by_name, find_boundary
 from compilediag.certify.change import Change
 from compilediag.certify.judge import judge
-from compilediag.certify.other_inputs import find_boundary
 from compilediag.certify.points import Certificate, ExecutedState, JudgedPoint, Outcome, Verdict
 from compilediag.certify.program import find_other_environment
 from compilediag.errors import OutputUnwritable, UsageError
@@ -351,6 +351,8 @@ def decide(
             before = pair.execute(f"the old state, {where}", new=False, at=boundary[0])
         if not _has_varied(after, boundary[1]):
             after = pair.execute(f"the new state, {where}", new=True, at=boundary[1])
+        if boundary[0].function != boundary[1].function:
+            after = call_by_name(after, boundary[1], boundary[0])
         before, after = _add_lines(before, ran[0]), _add_lines(after, ran[1])
         certificate = _judge(pair, before, after, known)
     further = certificate.further

@@ -81,6 +81,8 @@ class Variation:
     """No call may ever have that: it may crash, or need more memory or time than there is."""
     dtype: str | None = None
     """That of floating arguments, parameters and buffers; None: as they were."""
+    parameters: _Change | None = None
+    """What makes others of the floating parameters; None: as they were."""
 
 
 AS_IT_WAS = Variation("as it was")
@@ -353,8 +355,9 @@ def _resize(label: str, *changes: tuple[Iterable[tuple[int, int]], int]) -> Vari
 
 def _go_beyond(kept: KeptCallable, call: KeptCall, groups: list[_Group]) -> Iterator[Variation]:
     """Go beyond what any call of the program had, which it may not support: a dimension less,
-    another dtype, whole numbers farther away, None for what may be, several sizes of 1, a size of
-    one tensor that is no more that of another, other constants, and sizes far larger."""
+    another dtype, other parameters, whole numbers farther away, None for what may be, several sizes
+    of 1, a size of one tensor that is no more that of another, other constants, and sizes far
+    larger."""
     first = next((index for index, its in _list_tensors(call) if its.ndim), None)
     if first is not None:
         path, ndim = call.paths[first], call.leaves[first].ndim
@@ -366,6 +369,9 @@ def _go_beyond(kept: KeptCallable, call: KeptCall, groups: list[_Group]) -> Iter
             yield _resize(f"every size 1 but dimension {feature} of {path}", (dims, 1))
     if any(its.is_floating_point() for _, its in _list_tensors(call)):
         yield Variation("bfloat16", dtype="bfloat16")
+    if any(True for module in call.modules for _ in module.parameters()):
+        # A branch on a mean of what layers give goes the other way.
+        yield Variation("all parameters negated", parameters=lambda its: -its)
     for index in _list_values(call):
         yield from _vary_values(call, index, _list_far_changes(call.leaves[index]))
         if call.paths[index] in kept.optional:

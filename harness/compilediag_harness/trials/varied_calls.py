@@ -370,8 +370,13 @@ class _Varier:
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
             elif not variation.own_backend:
                 stack.enter_context(torch_replay.force_backend(torch, "eager"))
+            held = _read_state(call.modules).values()
             if variation.dtype is not None:
-                stack.enter_context(_hold_in(getattr(torch, variation.dtype), call.modules))
+                dtype = getattr(torch, variation.dtype)
+                stack.enter_context(_hold_others(lambda its: its.to(dtype), held))
+            if variation.parameters is not None:
+                own = [its for its in held if isinstance(its, torch.nn.Parameter)]
+                stack.enter_context(_hold_others(variation.parameters, own))
             stack.enter_context(torch_replay.enter_modes(torch, modes))
             yield
 
@@ -548,12 +553,12 @@ def _is_floating(leaf: Any) -> bool:
 
 
 @contextlib.contextmanager
-def _hold_in(dtype: Any, modules: Iterable[Any]) -> Generator[None]:
-    """Hold the floating parameters and buffers of modules in a dtype for a block."""
-    held = [(its, its.data) for its in _read_state(modules).values() if _is_floating(its)]
+def _hold_others(change: Callable[[Any], Any], tensors: Iterable[Any]) -> Generator[None]:
+    """Let those tensors that are floating hold other data for a block."""
+    held = [(its, its.data) for its in tensors if _is_floating(its)]
     try:
         for tensor, data in held:
-            tensor.data = data.to(dtype)
+            tensor.data = change(data)
         yield
     finally:
         for tensor, data in held:
