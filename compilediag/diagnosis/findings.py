@@ -111,6 +111,14 @@ class Cause:
         return f"{self.variable}={self.actual}" if self.actual is not None else self.variable
 
     @property
+    def is_set_within(self) -> bool:
+        """True where the function that reads the value writes it too, within the compiled call."""
+        if self.changed is not None or self.location is None:
+            return self.changed is not None and self.changed.in_call
+        own = self.location.file, self.location.function.rpartition(".")[2]
+        return own in ((at.file, at.function.rpartition(".")[2]) for at in self.writers)
+
+    @property
     def write_traced(self) -> bool:
         """The writer was seen, not found in the source."""
         return is_write_traced(self.changed, self.writers)

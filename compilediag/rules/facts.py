@@ -148,14 +148,8 @@ class Facts:
         if counts[0] > counts[1] >= 0:  # something was taken out
             return False
         if cause.expected == "False":  # a flag of the program's may change as well
-            unset = self.is_set_within(cause)
+            unset = cause.is_set_within
         return unset and self.is_second_call(event) and not self._is_first_served_after(event)
-
-    def is_set_within(self, cause: Cause) -> bool:
-        """True where the function that reads the value writes it too."""
-        function = self.group.location.file, self.group.location.function.rpartition(".")[2]
-        writers = [(at.file, at.function.rpartition(".")[2]) for at in cause.writers]
-        return function in writers if cause.changed is None else cause.changed.in_call
 
     def _is_first_served_after(self, event: Recompile) -> bool:
         """True where the first graph of a frame served a call after a recompile."""

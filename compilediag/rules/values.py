@@ -98,7 +98,7 @@ def _choose_advice(known: Facts) -> Advice:
     # Of what then changes on and on the first call alone is no remedy.
     if filled and known.first_call is not None and (not known.later or _are_used_ints(known)):
         return FIRST_CALL
-    if filled and not known.later and all(map(known.is_set_within, group.causes)):
+    if filled and not known.later and all(cause.is_set_within for cause in group.causes):
         return SET_BEFORE
     if facts.is_container(group):
         return CONTAINER

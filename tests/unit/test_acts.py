@@ -238,6 +238,25 @@ def test_one_probable_line_changes_a_name_and_its_flags() -> None:
     assert "first compiled call" not in again.fix.summary, "set again and again"
 
 
+def test_what_the_compiled_call_sets_on_is_changed_by_no_other_line() -> None:
+    """As the positions of a queue, which a loop resets once and each call moves on."""
+    reset = Location(MODEL, 30, "Queue.reset")
+    guards = (
+        value(name, at(line, function, MODEL), writers=(own, reset), changed_by=(SWITCH,))
+        for name, line, function in (("start", 21, "enqueue"), ("end", 25, "dequeue"))
+        for own in (Location(MODEL, line, f"Queue.{function}"),)
+    )
+    found = findings(recompile(3, *guards))
+    assert [item.common_cause for item in found] == [None, None]
+    assert not any(SWITCH.text in item.fix.summary for item in found)
+    cleared = (
+        value(name, actual="None", writers=(FRAME, reset), changed_by=(SWITCH,))
+        for name in ("keys", "values")
+    )
+    (found,) = findings(recompile(3, *cleared))
+    assert found.common_cause.line == SWITCH.line
+
+
 def test_flags_may_follow_in_some_of_the_recompiles() -> None:
     """A name changes at each switch, a flag of it at the first: a consequence. Another value that
     changes less often than the root has a reason of its own."""

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from compilediag.certify.boundary import call_by_name, find_boundary
 from compilediag.certify.calls import compare_calls
 from compilediag.certify.other_inputs import (
+    call_by_name,
     check_other_inputs,
     compare_varied_calls,
+    find_boundary,
 )
 from compilediag.certify.points import ExecutedState, JudgedPoint
 from compilediag_harness.wire import (

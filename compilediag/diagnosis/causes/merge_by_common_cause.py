@@ -360,6 +360,7 @@ ValuesByGraph = Mapping[tuple[FrameId, str], Mapping[str, str]]
 """The value of each variable of a frame in each graph, as far as it is known."""
 
 _FLAGS = ("True", "False", "None")
+_UNSET = re.compile(r"(?:None|False|.* absent|0 (?:items?|keys?))$")
 
 
 def collect_values(
@@ -448,6 +449,8 @@ def _iterate_lines(cause: Cause, recompile: Recompile) -> Iterator[tuple[Hashabl
     callers within the function that makes the calls, which runs on; else the probable, as one."""
     called_from = recompile.entered_at
     if cause.changed is None:
+        if cause.is_set_within and not _UNSET.match(cause.actual or ""):
+            return  # the call that is compiled sets it on, as a position in a queue
         call = None if called_from is None else (called_from.file, called_from.line)
         # The compiled call cannot be made earlier: what changes inside it has no line here.
         others = [site for site in cause.changed_by if (site.file, site.line) != call]

@@ -13,9 +13,9 @@ import tempfile
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
 
-from compilediag.certify.boundary import call_by_name, find_boundary
 from compilediag.certify.change import Change
 from compilediag.certify.judge import judge
+from compilediag.certify.other_inputs import call_by_name, find_boundary
 from compilediag.certify.points import Certificate, ExecutedState, JudgedPoint, Outcome, Verdict
 from compilediag.certify.program import find_other_environment
 from compilediag.errors import OutputUnwritable, UsageError
