@@ -14,7 +14,7 @@ from typing import Any
 from compilediag_harness.base.post_import import PostImport
 from compilediag_harness.base.resumed_frames import find_resumed_line
 from compilediag_harness.base.session import Session
-from compilediag_harness.blame.line_events import make_line_events
+from compilediag_harness.blame.line_events import make_line_events, pause_in_compiles
 from compilediag_harness.blame.source_locations import list_lines
 from compilediag_harness.shapes.side_effects import RandomStates
 from compilediag_harness.torch_internals import torch_calls, torch_compiles, torch_names
@@ -292,6 +292,7 @@ class LineWatcher:
         return file if file in self._left else ""
 
     def _watch_dynamo(self) -> None:
+        pause_in_compiles(self._events)
         if torch_compiles.watch_traced_lines(self._handle_traced) is None:
             self._problem = NOT_TRACED
 
