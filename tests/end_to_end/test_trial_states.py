@@ -363,6 +363,23 @@ def test_watched_lines_change_nothing_and_are_seen(folder: Path) -> None:
     assert not (outside | never) & set(seen.in_graph)
 
 
+def test_the_way_past_an_if_is_seen_after_all_lines_were(folder: Path) -> None:
+    main = """
+        import torch
+        def print_many(n):
+            if n > 1:
+                print("many")
+            print("end")
+        print_many(2)
+        print_many(1)
+    """
+    write(folder, {"main.py": main})
+    lines = (WatchedLines(str(folder / "main.py"), (-3, 4, 5)),)
+    run(folder, TrialPlan(recording=dataclasses.replace(RECORDING, lines=lines)), "main.py")
+    (seen,) = read_timeline(folder).lines_run
+    assert seen.run == (-3, 4, 5)
+
+
 def test_lines_that_dynamo_left_to_the_interpreter_are_seen(folder: Path) -> None:
     """The rest of a function behind a break that it cannot resume is a part of the code it made."""
     main = """

@@ -284,7 +284,8 @@ class LineWatcher:
         if not file:
             return False
         self._stop_if_done()  # what was left may have been traced by Dynamo
-        return not self._left[file].isdisjoint(list_lines(code))
+        lines = list_lines(code)
+        return any(abs(line) in lines for line in self._left[file])
 
     def _find_file(self, code: types.CodeType) -> str:
         """Find the file of code; empty where it has no watched lines."""
