@@ -197,9 +197,9 @@ def _find_hidden(before: ExecutedState, after: ExecutedState) -> _Judged | None:
     for place in guards.keys() & now_guards.keys():
         counted, evaluated = guards[place]
         now_counted, now_evaluated = now_guards[place]
-        # Of as many guards of torch's as many are evaluated; of others about the same share, but for
-        # a frame that is more by now: of few guards more are evaluated than torch counts, of many
-        # 45 to 75 %.
+        # Of as many guards of torch's as many are evaluated; of others about the same share, but
+        # for a frame that is more by now: of few guards more are evaluated than torch counts, of
+        # many 45 to 75 %.
         least = 0.95 if now_counted == counted else 0.5
         share = evaluated / counted
         if now_counted > 2 * counted:
@@ -335,6 +335,8 @@ def _judge_operations(
 ) -> _Judged:
     graphs = (*before.timeline.graphs_run, *after.timeline.graphs_run)
     not_counted = any(graph.calls < 0 for graph in graphs)
+    if not graphs and not before.receipt.compile.graphs and not after.receipt.compile.graphs:
+        return "holds", "no graph in either state"  # as of another command line
     if not_counted or not old or (not new and after.receipt.compile.graphs):
         return "undecided", "how often graphs ran was not recorded"
     fewer = f"operations in graphs {old} → {new}"

@@ -632,6 +632,33 @@ def test_a_mode_that_changed_once_is_one_finding() -> None:
     assert apart(first, recompile(5, there, frame=CALLEE, frame_id=1))
 
 
+def test_what_the_line_of_a_break_reads_goes_out_with_it() -> None:
+    """As a replay memory that grows, in the line that draws from it; and which items of what it
+    draws are one tensor."""
+    skipped = FORCED.replace(
+        "Call to `torch._dynamo.graph_break()`", "Attempted to call function marked as skipped"
+    ).replace("gb0025", "gb0008")
+    grown = recompile(2, value("rows", at(14, "encode", MODEL)), frame=CALLEE, frame_id=1)
+    grown = replace(grown, entered_at=CALLED)
+    (found,) = behind_a_break(grown, text=skipped)
+    assert (found.rule, found.also, found.cost_s) == ("CD204", ("CD104",), 0.5)
+    other = replace(grown, entries=recompile(2, value("rows", at(13, "encode", MODEL))).entries)
+    assert len(behind_a_break(other, text=skipped)) == 2
+    assert len(behind_a_break(grown)) == 2, "a value that is read may be captured where it is"
+    same = "L['___stack0'][{0}][0] is L['___stack0'][1][3]"
+    drawn = (
+        recompile(
+            step,
+            FalseGuard("L['___stack0']", "DUPLICATE_INPUT", same.format(step), user=RESUMED),
+            frame=RESUMED,
+            frame_id=1,
+        )
+        for step in (2, 3)
+    )
+    (found,) = findings(*drawn)
+    assert (found.rule, found.count) == ("CD113", 2)
+
+
 def test_what_reading_a_value_carries_over_the_break() -> None:
     """Sizes that Dynamo itself carries behind a break that reads a value are the break's."""
     carried = recompile(2, size("___stack0"), frame=RESUMED, frame_id=1, compile_id="1/2")

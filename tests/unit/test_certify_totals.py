@@ -384,6 +384,16 @@ def test_as_much_runs_in_graphs(new: tuple[GraphRun, ...]) -> None:
     assert (point.outcome, point.figures[0].before) == ("holds", 200.0)
 
 
+def test_a_command_line_that_compiles_nothing_in_either_state() -> None:
+    """As a script of `--also` that calls the functions eager."""
+    nothing, something = (
+        ExecutedState(receipt(graphs=count), run(graphs_run=())) for count in (0, 1)
+    )
+    states = (nothing, nothing), (nothing, something)
+    points = [check_compiled(*both, same_calls=False, traced=False) for both in states]
+    assert [point.outcome for point in points] == ["holds", "undecided"]
+
+
 def test_what_the_change_removed_is_said_where_calls_correspond() -> None:
     point = compiled((graph(45),), same_calls=True)
     assert point.outcome == "holds"

@@ -41,13 +41,13 @@ from compilediag.diagnosis.causes.merge_by_common_cause import (
     collect_values,
     merge_by_common_cause,
 )
-from compilediag.diagnosis.codes import BY_KIND, REGISTER
+from compilediag.diagnosis.codes import BY_KIND, REGISTER, TEMPORARY
 from compilediag.diagnosis.findings import Cause, CauseId, Confidence, is_write_traced
 from compilediag.diagnosis.guards.checks import UNKNOWN
 from compilediag.diagnosis.guards.families import STRUCTURE, GuardContext, decide
 from compilediag.diagnosis.guards.reason import parse_reasons
 from compilediag.diagnosis.guards.source import GuardPath, find_paths
-from compilediag.receipt.schema.compiles import MissedEntry, MissedGuard
+from compilediag.receipt.schema.compiles import MissedEntry, MissedGuard, mask_indices
 from compilediag.receipt.schema.record import make_record
 from compilediag.timeline.compiles import CompileId
 from compilediag.timeline.ownership import classify_ownership
@@ -161,7 +161,10 @@ def _make_blamed_cause(
     )
     above = (at for at in begins.get((place.file, place.function), ()) if at <= place.line)
     where = place.file, place.function, kind, planned, max(above, default=0)
-    key = CauseId(cause.rule, cause.variable, *where)
+    variable = cause.variable
+    if changed == "identity" and variable.startswith(TEMPORARY):
+        variable = mask_indices(variable)  # which items of a list are one tensor is chance
+    key = CauseId(cause.rule, variable, *where)
     return extend_record(cause, BlamedCause, place=place, id=key)
 
 

@@ -173,10 +173,25 @@ def _is_cause_of_recompiles(broken: Finding, again: Finding) -> bool:
     break's own where it reads a value or size out of a tensor; else the size of an input."""
     root = next(part for part in again.about if isinstance(part, CauseId))
     carried = root.variable.startswith(TEMPORARY) and root.kind != ANOTHER_INSTANCE
+    carried = carried and REGISTER[root.rule].changed != "identity"
     if broken.severity == "info" or (carried and broken.rule != "CD202"):
         return False
     ids = list_compile_ids(again)
     return bool(ids) and {*ids} <= {*BreakEvidence.parse(broken.evidence).recompiles_behind}
+
+
+_MOVED_OUT = frozenset(("CD203", "CD204", "CD211", "CD212"))
+"""Codes of breaks whose line is to be moved out of the compiled function."""
+
+
+def _is_read_by_moved_line(broken: Finding, again: Finding) -> bool:
+    """True where the line to be moved out of the compiled function is the one that reads a value,
+    in frames that the break made: nothing else in them has the guard."""
+    at, read = broken.location, again.location
+    same = at is not None and read is not None and (at.file, at.line) == (read.file, read.line)
+    ids = {*list_compile_ids(again)}
+    behind = {*BreakEvidence.parse(broken.evidence).recompiles_behind}
+    return broken.rule in _MOVED_OUT and same and bool(ids) and ids <= behind
 
 
 ABSORBS = (
@@ -184,6 +199,7 @@ ABSORBS = (
     Absorption(
         "CD1", "CD2", _is_cause_of_recompiles, is_symptom=_is_of_broken_code, adds_cost=True
     ),
+    Absorption("CD1", "CD2", _is_read_by_moved_line, adds_cost=True),
     make_eager_absorption("CD2"),
 )
 

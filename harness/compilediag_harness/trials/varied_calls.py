@@ -235,7 +235,8 @@ class _Varier:
                 send(event)
                 if event.raised is not None and varied.variation is AS_IT_WAS:
                     failed.add(varied.kind)
-                    send(f"{varied.kind}: it was not varied, since it fails as it was")
+                    why = f"it was not varied, since it fails as it was: {event.raised}"
+                    send(f"{varied.kind}: {why}")
 
         if self._not_made:
             why = f"{NO_TIME_LEFT}, or no memory"
