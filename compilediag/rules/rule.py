@@ -117,7 +117,7 @@ class Absorption:
 
 def merge_symptoms(findings: list[Finding], absorption: Absorption) -> list[Finding]:
     """Merge each symptom into the finding that explains it; those name them in `also`. Symptoms
-    that nothing explains come last, unless they are silent."""
+    that nothing explains come last, unless they are silent or have a cost of their own."""
     # Invariant: a symptom explains no other one, and a cause stays at its index: which rule found
     # what first makes no difference, and the rules' own order stays.
     symptoms = [
@@ -137,7 +137,8 @@ def merge_symptoms(findings: list[Finding], absorption: Absorption) -> list[Find
         explaining = (at for at in sorted(sharing) if absorption.explains(rest[at], findings[n]))
         if (cause := next(explaining, None)) is not None:
             rest[cause] = _add_symptom(rest[cause], rest.pop(n), absorption)
-    unexplained = set[int]() if absorption.silent else apart & rest.keys()
+    stays = absorption.silent or absorption.adds_cost
+    unexplained = set[int]() if stays else apart & rest.keys()
     return [rest[n] for n in sorted(rest, key=lambda n: (n in unexplained, n))]
 
 
