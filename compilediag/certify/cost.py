@@ -42,6 +42,9 @@ def state_cost(before: ExecutedState, after: ExecutedState) -> JudgedPoint:
         if figure.after is not None and (figure.unit == "s" or figure.before is not None)
     ]
     sentence = _format_interval(before, after)
+    compiling = next((its for its in known if its.name == "compile" and its.before), None)
+    if compiling is not None:
+        sentence += f"; compile {compiling.before:.3g} → {compiling.after:.3g} s"
     if not is_alike and None not in counts:
         told = f"{format_count(counts[0] or 0, 'hit')} of compile caches before, {counts[1]} after"
         sentence += f"; seconds of compiling are not comparable: {told}"

@@ -169,9 +169,9 @@ def _conclude(
     if reasons:
         sentence = reasons[0].why
         if all(its.judged == "beyond" for its in reasons):
-            sentence += "; if the program never does that, the rest is proved"
+            sentence += "; if the program never does that, all others are equal"
             if reasons[0].after.raised is None:
-                sentence += "; let the new state raise an error there, and all is, with that limit"
+                sentence += "; an error that the new state raises there would make it a limit"
         return "undecided", sentence
     if (blind := _find_blind(before, after, compared)) is not None:
         return "undecided", blind

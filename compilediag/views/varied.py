@@ -43,7 +43,7 @@ def build_varied(
         changed = tuple(new.compile_id for before, new in pairs if new.value != before.value)
         items = (mask_indices(variable), changed)
         if variable.startswith(TEMPORARY):
-            items = (variable.partition("[")[0], ())  # made by one line
+            items = (name_carried(variable, row.frame.function).partition("[")[0], ())  # one line's
         act = (row.process, row.epoch, row.frame.file, function, line or items)
         # A condition says no more than the value that it is on.
         known = _is_condition(row) and row.variable in named
@@ -92,7 +92,7 @@ def _build_row(
     alike = max(row.alike for row in members)
     if len(names) > 1 and len({mask_indices(name) for name in names}) == 1:
         alike, names = sum(row.alike for row in members), [*map(mask_indices, names)][:1]
-    name, limit = name_values([*names], alike), max(options.width * 2 // 5, 16)
+    name, limit = name_values([*names], alike), max(options.width // 3, 16)
     if len(names) > 1 and len(name) > limit:
         more = f", +{len(names) - 1}"
         name = options.truncate(next(iter(names)), limit - len(more)) + more

@@ -236,6 +236,17 @@ def test_what_dynamo_skips_may_be_a_wrapper(file: str, advice: str) -> None:
     assert finding.title == f"graph break: Attempted to call function marked as skipped: {name}"
 
 
+def test_the_state_of_a_generator_is_not_drawn() -> None:
+    """As where a reversible block keeps it, to draw the same again in its backward pass."""
+    text = SKIPPED.format(file="torch/random.py").replace("own.adan", "torch.random")
+    advice = [
+        only(timeline([attempt("0/0")], breaks=(site(text.replace("Adan.step", name)),))).fix
+        for name in ("get_rng_state", "rand")
+    ]
+    assert advice[0].summary.startswith("call `torch.random.get_rng_state` outside")
+    assert advice[1].summary.startswith("draw before the compiled function")
+
+
 HINT = "  Hint: Set `torch._dynamo.config.capture_scalar_outputs = True`.\n"
 
 

@@ -194,7 +194,7 @@ def test_a_difference_beyond_the_run_is_not_decided() -> None:
         point = judge(old, state(SAME, SIZE, after))
         assert point.outcome == "undecided"
         assert "forward (training), beyond the run: bfloat16, which no call had: " in point.sentence
-        assert "the rest is proved; let the new state raise an error there" in point.sentence
+        assert "all others are equal; an error that the new state raises there" in point.sentence
     assert judge(state(SAME, SIZE, varied(name, None)), old).outcome == "holds"
     assert judge(state(SAME, SIZE), old).outcome == "holds"
 
