@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from compilediag_harness.base.object_graph import iterate_frames
-from compilediag_harness.blame.line_events import make_line_events, pause_in_compiles
+from compilediag_harness.blame.line_events import make_line_events
 from compilediag_harness.blame.source_locations import get_definition
 from compilediag_harness.torch_internals.torch_open_calls import is_in_compiled_call
 from compilediag_harness.trials.plan import is_place_of
@@ -28,7 +28,6 @@ class BoundaryCalls:
         self._places, self._begin = tuple(places), begin
         self._codes: dict[types.CodeType, bool] = {}
         self.events = make_line_events(self)
-        pause_in_compiles(self.events)
 
     def contains(self, frame: types.FrameType | None) -> bool:
         """True if a call in progress, from `frame` outwards, is one of such a function."""

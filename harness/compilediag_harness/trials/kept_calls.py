@@ -181,17 +181,17 @@ class CallKeeper:
         self._bytes = 0
         # Reentrant: a finalizer that runs in our code may call compiled code.
         self._lock = threading.RLock()
-        self._boundaries: BoundaryCalls | None = None
+        self.boundaries: BoundaryCalls | None = None
         if self._keeps and plan.boundaries:
-            self._boundaries = BoundaryCalls(plan.boundaries, self._keep_boundary)
-            if not self._boundaries.events.resume():
-                problem = self._boundaries.events.problem
+            self.boundaries = BoundaryCalls(plan.boundaries, self._keep_boundary)
+            if not self.boundaries.events.resume():
+                problem = self.boundaries.events.problem
                 self.left_out[f"calls of {plan.boundaries[0].function}: {problem}"] = None
 
     def uninstall(self) -> None:
         """Look at no call any more; those that are kept stay."""
-        if self._boundaries is not None:
-            self._boundaries.events.close()
+        if self.boundaries is not None:
+            self.boundaries.events.close()
 
     def look_at_call(self, place: Location, root: Any, function: Any, call: CallArguments) -> None:
         """Look at an outermost compiled call that begins: note its callers, and keep it. `root`:
@@ -204,7 +204,7 @@ class CallKeeper:
             frame = torch_open_calls.this_thread.open[-1].frame
             if kept.calls <= MAX_LOOKS and len(kept.stacks) < MAX_STACKS:
                 self._note_callers(kept, frame.f_back)
-            inside = self._boundaries is not None and self._boundaries.contains(frame.f_back)
+            inside = self.boundaries is not None and self.boundaries.contains(frame.f_back)
             if self._keeps and not inside:
                 wrapper = torch_replay.make_function(frame)
                 self._keep(kept, root, wrapper, (call.args, call.kwargs))

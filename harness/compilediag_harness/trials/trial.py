@@ -107,8 +107,11 @@ class ActiveTrial:
             watcher = OutputWatcher(session, torch, chosen, arguments)
             self._outputs, recorder = watcher, watcher.recorder
             self._undo.append(watcher.uninstall)
-            if watcher.keeper is not None:
-                self._undo.append(watcher.keeper.uninstall)
+            if (keeper := watcher.keeper) is not None:
+                self._undo.append(keeper.uninstall)
+            if keeper is not None and (calls := keeper.boundaries) is not None:
+                name, events = torch_names.SYMBOLIC_CONVERT, calls.events
+                self._imports.run_after_import(name, lambda _: pause_in_compiles(events))
             if recorder is not None:
                 graphs = recorder.graphs
                 self._imports.run_after_import(OUTPUT_GRAPH, lambda _: graphs.install())
