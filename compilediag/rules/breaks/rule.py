@@ -214,7 +214,8 @@ FIXES = {
         "2.13 caches no graph with it",
     ),
     "CD202": Advice(
-        "keep the value a tensor; or read it after the compiled function",
+        "keep the value a tensor; or read it after the compiled function; or pass the Python number "
+        "that it was made of",
     ),
     "CD203": Advice("call {it} outside the compiled function"),
     "CD204": Advice(
