@@ -23,7 +23,7 @@ from compilediag.views.style import RenderOptions
 MAX_FRAMES, MAX_LINES, MAX_NAMED = 5, 2, 3
 """Frames on a screen, lines of each, and dimensions, spans of sizes or reasons in one sentence."""
 
-_REASON = re.compile(r"(?: up to [\d,]+)?(?: \(guard[^;]*\))?(?=;|$)")
+_REASON = re.compile(r" \(guard[^;]*\)(?=;|$)")
 
 
 def render_graphs(

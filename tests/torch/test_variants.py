@@ -158,6 +158,16 @@ def number_that_counts_up_to_the_limit() -> None:
         run(torch.ones(3), group)
 
 
+def numbers_of_a_schedule_past_the_limit() -> None:
+    """They come back in each round, and only eight of them have a graph."""
+    group = {"time": 0.0}
+    run = compiled(lambda x, group: x * math.pow(0.9, group["time"]))
+    for _ in range(3):
+        for number in range(20):
+            group["time"] = number / 20
+            run(torch.ones(3), group)
+
+
 def attribute_that_is_filled() -> None:
     run = compiled(Filled())
     for _ in range(8):
@@ -214,6 +224,7 @@ TRUTHS: list[tuple[Callable[[], None], Counted]] = [
     (list_that_grows, (0, 6, 0)),
     (value_of_each_epoch, (0, 4, 0)),
     (number_that_counts_up_to_the_limit, (0, 7, 0)),
+    (numbers_of_a_schedule_past_the_limit, (0, 0, 7)),
     # 2.7 guards what the attribute holds in a way that leaves it open.
     (attribute_that_is_filled, (0, 0, 1) if torch.__version__.startswith("2.7.") else (0, 1, 0)),
     (one_odd_batch, (0, 1, 0)),

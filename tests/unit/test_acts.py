@@ -257,6 +257,23 @@ def test_what_the_compiled_call_sets_on_is_changed_by_no_other_line() -> None:
     assert found.common_cause.line == SWITCH.line
 
 
+def test_a_line_that_cannot_have_changed_a_value_is_not_named() -> None:
+    """One that sets the other mode; and one that switches the gradients of parameters, where the
+    tensor is an argument, another one in each call."""
+    for text, line in (("model.train()", None), ("model.eval()", 40), ("m.train(False)", 40)):
+        site = replace(SWITCH, text=text)
+        mode = value("up.training", expected="True", actual="False", changed_by=(site,))
+        found = findings(recompile(3, mode, value("scale", changed_by=(site,))))
+        assert [its.common_cause and its.common_cause.line for its in found] == (
+            [line] if line else [None, None]
+        )
+    item = "L['args'][0]"
+    text = f"tensor '{item}' requires_grad mismatch. expected requires_grad=0"
+    given = replace(parameter(), source=item, text=text)
+    both = (replace(guard, changed_by=(SWITCH,)) for guard in (parameter(), given))
+    assert len(findings(recompile(3, *both))) == 2
+
+
 def test_flags_may_follow_in_some_of_the_recompiles() -> None:
     """A name changes at each switch, a flag of it at the first: a consequence. Another value that
     changes less often than the root has a reason of its own."""

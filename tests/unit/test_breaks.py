@@ -236,6 +236,23 @@ def test_what_dynamo_skips_may_be_a_wrapper(file: str, advice: str) -> None:
     assert finding.title == f"graph break: Attempted to call function marked as skipped: {name}"
 
 
+@pytest.mark.parametrize(("operator", "is_selection"), [("nonzero", True), ("linalg_lstsq", False)])
+def test_not_every_unknown_size_is_a_selection(operator: str, *, is_selection: bool) -> None:
+    text = f"""Graph break in user code at /home/user/app.py:14
+Graph Break Reason: Dynamic shape operator
+  Explanation: Operator `aten.{operator}.default`'s output shape depends on input Tensor data.
+  Hint: Enable tracing of dynamic shape operators with \
+`torch._dynamo.config.capture_dynamic_output_shape_ops = True`
+
+  Developer debug context: aten.{operator}.default
+
+ For more details about this graph break, please visit: https://x.org/gb/gb0036.html
+"""
+    fix = only(timeline([attempt("0/0")], breaks=(site(text),))).fix
+    assert ("torch.where" in fix.summary) == is_selection
+    assert ("outside the compiled function" in fix.summary) != is_selection
+
+
 def test_the_state_of_a_generator_is_not_drawn() -> None:
     """As where a reversible block keeps it, to draw the same again in its backward pass."""
     text = SKIPPED.format(file="torch/random.py").replace("own.adan", "torch.random")

@@ -21,10 +21,12 @@ from compilediag.timeline.compiles import FrameId
 from compilediag.timeline.invocations import find_varying_sizes
 from compilediag.timeline.timeline import Recompile, Timeline
 from compilediag_harness.base.resumed_frames import find_resumed_function, get_whole_function
+from compilediag_harness.wire import UserCall
 
 ANOTHER_INSTANCE = "instance"
 """The kind of what another instance of a class, or another call within one step, is called with."""
-_LOCAL = re.compile(r"L\['\w+'\]")
+_LOCAL = re.compile(r"L\['\w+'\](?:\[\d+\])*")
+"""An argument, or an item of one."""
 _RANKS = {"mode": 0, "metadata": 2, "size": 3, "condition": 3}
 """Modes come before values (1), values before what they do to tensors."""
 _TENSORS = ("tensor", "size", "metadata")
@@ -444,6 +446,15 @@ def _merge_one_line(groups: Sequence[Group], *, steps_known: bool) -> list[Group
     return merged
 
 
+def _is_for_another(site: UserCall, cause: Cause) -> bool:
+    """True for a line that sets the other mode, and for one that sets a flag of tensors where the
+    tensor is an argument, which may be another one in each call."""
+    if cause.kind == "train_eval":
+        evaluates = re.search(r"\.eval\(|\bFalse\b", site.text) is not None
+        return evaluates != (cause.actual == "False")
+    return REGISTER[cause.rule].changed == "metadata" and _LOCAL.fullmatch(cause.source) is not None
+
+
 def _iterate_lines(cause: Cause, recompile: Recompile) -> Iterator[tuple[Hashable, CommonCause]]:
     """Iterate the lines between the two calls: of those that were seen, the changing one and its
     callers within the function that makes the calls, which runs on; else the probable, as one."""
@@ -453,7 +464,11 @@ def _iterate_lines(cause: Cause, recompile: Recompile) -> Iterator[tuple[Hashabl
             return  # the call that is compiled sets it on, as a position in a queue
         call = None if called_from is None else (called_from.file, called_from.line)
         # The compiled call cannot be made earlier: what changes inside it has no line here.
-        others = [site for site in cause.changed_by if (site.file, site.line) != call]
+        others = [
+            site
+            for site in cause.changed_by
+            if (site.file, site.line) != call and not _is_for_another(site, cause)
+        ]
         if others:
             places = dict.fromkeys((site.file, site.line) for site in others)
             common = make_record(CommonCause, others[0], evidence="probable", lines=len(places))

@@ -5,6 +5,8 @@ compiling for what changed. A value that the program's objects hold must come ba
 moves on for good, as a table that grows, is no variant of anything. Of a mode, a bool argument and
 one that may be None there is no third value: the program is through at once, in its last call too;
 and so it is with both sides of a size that torch or the code sets apart, once both were used again.
+Where a frame met its recompile limit for anything but a size, none is wanted: how many variants it
+has is not known, and some of its calls run eager.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import NamedTuple
 
 from compilediag.diagnosis.causes.cause_group import ALWAYS_CONSTANT, PARAMETER, find_changed_dims
 from compilediag.diagnosis.causes.run_causes import BlamedCause, RunCauses
-from compilediag.diagnosis.codes import REGISTER
+from compilediag.diagnosis.codes import REGISTER, SIZES
 from compilediag.diagnosis.findings import Cause, CauseId
 from compilediag.receipt.schema.compiles import Need
 from compilediag.timeline.compiles import CompileId, FrameId, Recompile, get_compile_id
@@ -106,14 +108,22 @@ def judge_recompiles(timeline: Timeline, causes: RunCauses) -> JudgedRecompiles:
         if served.is_again(event) and not family.late:
             stays = any(map(_is_held, own)) and not served.is_alternating(event)
             filled = stays and any(cause.rule in _FILLED for cause in own)
-            return "avoidable" if filled else "undecided" if stays else "wanted"
+            unsure = stays or event.id.frame in full
+            return "avoidable" if filled else "undecided" if unsure else "wanted"
         gone = clock.is_whole(event.process) and served.is_once(event)
         newer = len(family.times) - bisect_right(family.times, event.t)
         return "avoidable" if gone and (newer > 1 or not clock.is_late(event)) else "undecided"
 
     events = timeline.counted_recompiles
     made = (event for event in events if event.produced and clock.has_quiet_calls(event.process))
-    kept = frozenset(event.id for event in made if not was_reset(event))
+    # Of a frame that has met its limit it is not known how many variants there are, but of sizes.
+    full = {
+        event.id.frame
+        for event in timeline.recompiles
+        if not event.produced and not {cause.rule for cause in causes.get_causes(event)} <= SIZES
+    }
+    lasting = (event for event in made if not was_reset(event))
+    kept = frozenset(event.id for event in lasting if event.id.frame not in full)
     sides = Counter(
         (event.id.frame, cause.id) for event in events for cause in causes.get_causes(event)
     )

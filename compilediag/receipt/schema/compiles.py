@@ -376,7 +376,7 @@ class CompileSection(Counts, frozen=True, kw_only=True):
     #: went on in both halves of the run.
     avoidable: int | None = None
     #: The other recompiles: too late in the run, it was not seen what served the calls, or wanted
-    #: but for a graph break that made their frame.
+    #: but for a graph break that made their frame, or a limit that it met for more than sizes.
     undecided: int | None = None
     #: Every guarded value that was false at a compile, beside the causes too: those that were false
     #: most often first.

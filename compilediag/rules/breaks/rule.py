@@ -214,8 +214,8 @@ FIXES = {
         "2.13 caches no graph with it",
     ),
     "CD202": Advice(
-        "keep the value a tensor; or read it after the compiled function; or pass the Python number "
-        "that it was made of",
+        "keep the value a tensor; or read it after the compiled function; or pass the Python "
+        "number that it was made of",
     ),
     "CD203": Advice("call {it} outside the compiled function"),
     "CD204": Advice(
@@ -274,6 +274,8 @@ BEFORE_SCHEDULER = Advice(
     "compiled_before_wrapping",
 )
 _UNKNOWN_SHAPE = "Dynamic shape operator"
+_SELECTS = re.compile("nonzero|masked_select|where|index|unique")
+"""Operators whose result has the elements that a condition chooses."""
 REORDERED = Advice(
     f"set {DYNAMO}.reorderable_logging_functions = {{print}} before the first compiled call",
     "text is printed after the graph has run: its order and the values of mutated tensors change",
@@ -366,6 +368,8 @@ def _choose_edit(
     if code == "CD204" and why.startswith(AS_WRAPPED):
         return BEFORE_SCHEDULER if "lr_scheduler" in why else WRAPPED
     if code == "CD202" and _UNKNOWN_SHAPE in report.title:
+        if report.callee is not None and _SELECTS.search(report.callee.name) is None:
+            return FIXES["CD203"].fill(it=_name_callee(report, call))
         return SELECTED
     if code in _OF_MANY_KINDS and report.hints:
         # A hint of several lines is several, of which the later ones begin in lower case.
