@@ -260,7 +260,8 @@ def test_what_the_compiled_call_sets_on_is_changed_by_no_other_line() -> None:
 def test_a_line_that_cannot_have_changed_a_value_is_not_named() -> None:
     """One that sets the other mode; and one that switches the gradients of parameters, where the
     tensor is an argument, another one in each call."""
-    for text, line in (("model.train()", None), ("model.eval()", 40), ("m.train(False)", 40)):
+    lines = {"model.train()": None, "model.eval()": 40, "m.train(False)": 40, "m.train(mode)": 40}
+    for text, line in lines.items():
         site = replace(SWITCH, text=text)
         mode = value("up.training", expected="True", actual="False", changed_by=(site,))
         found = findings(recompile(3, mode, value("scale", changed_by=(site,))))

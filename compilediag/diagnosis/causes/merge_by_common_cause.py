@@ -362,6 +362,7 @@ ValuesByGraph = Mapping[tuple[FrameId, str], Mapping[str, str]]
 """The value of each variable of a frame in each graph, as far as it is known."""
 
 _FLAGS = ("True", "False", "None")
+_TRAINS, _EVALUATES = re.compile(r"\.train\((?:True)?\)"), re.compile(r"\.eval\(|train\(False")
 _UNSET = re.compile(r"(?:None|False|.* absent|0 (?:items?|keys?))$")
 
 
@@ -450,8 +451,8 @@ def _is_for_another(site: UserCall, cause: Cause) -> bool:
     """True for a line that sets the other mode, and for one that sets a flag of tensors where the
     tensor is an argument, which may be another one in each call."""
     if cause.kind == "train_eval":
-        evaluates = re.search(r"\.eval\(|\bFalse\b", site.text) is not None
-        return evaluates != (cause.actual == "False")
+        other = _TRAINS if cause.actual == "False" else _EVALUATES
+        return other.search(site.text) is not None
     return REGISTER[cause.rule].changed == "metadata" and _LOCAL.fullmatch(cause.source) is not None
 
 
