@@ -83,8 +83,8 @@ def judge(
         state_cost(before, after),
     )
     outcomes = {point.outcome for point in (program, *others)}
-    if "fails" in outcomes or ("undecided" in outcomes and results.outcome != "fails"):
-        further = None  # nothing that is executed changes the verdict
+    if "fails" in outcomes:
+        further = None
     elif {*outcomes, results.outcome} <= {"holds", "stated"}:
         further = _choose_to_watch(before, exercised, again, eager)
     better, compiled, *last = others

@@ -113,8 +113,10 @@ class Cause:
     @property
     def is_set_within(self) -> bool:
         """True where the function that reads the value writes it too, within the compiled call."""
-        if self.changed is not None or self.location is None:
-            return self.changed is not None and self.changed.in_call
+        if self.changed is not None:
+            return self.changed.in_call
+        if self.location is None:
+            return False
         own = self.location.file, self.location.function.rpartition(".")[2]
         return own in ((at.file, at.function.rpartition(".")[2]) for at in self.writers)
 

@@ -66,6 +66,7 @@ def test_seconds_of_compiling_are_compared_where_the_caches_gave_the_same(
     cost = state_cost(state(receipt=_run(*before)), state(receipt=_run(*after)))
     assert SECONDS & {figure.name for figure in cost.figures} == (SECONDS if alike else set())
     assert cost.sentence.partition("; seconds of compiling are not comparable: ")[2] == said
+    assert ("; compile " in cost.sentence) == alike
 
 
 def test_how_long_it_takes_is_said_by_the_recorded_run() -> None:

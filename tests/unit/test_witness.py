@@ -21,7 +21,7 @@ from compilediag.views.verdict import render
 from compilediag_harness.base.object_graph import MISSING, Hop, read
 from compilediag_harness.base.process_options import WriteTracingPlan
 from compilediag_harness.blame.guard_sources import parse_path
-from compilediag_harness.blame.line_events import Monitoring
+from compilediag_harness.blame.line_events import Monitoring, TraceFunction, pause_in_compiles
 from compilediag_harness.blame.watched_values import (
     WatchedValues,
     format_snapshot,
@@ -354,3 +354,41 @@ def test_other_tools_keep_their_ids() -> None:
     full = Monitoring(listener([]), monitoring=Api(taken=(3, 4)))
     assert full.problem is not None
     assert not full.resume()
+
+
+def test_no_line_is_followed_in_a_thread_that_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two compiles in turn; a begin in a thread that is not followed begins nothing at its end."""
+    begins, ends, lines = list[Any](), list[Any](), list[int]()
+    compiles = "compilediag_harness.torch_internals.torch_compiles"
+    monkeypatch.setattr(f"{compiles}.watch_compile_starts", begins.append)
+    monkeypatch.setattr(f"{compiles}.watch_compile_ends", ends.append)
+    listener = types.SimpleNamespace(
+        handle_entry=lambda frame: None,
+        handle_line=lambda frame, line: lines.append(line),
+        handle_exit=lambda frame: None,
+    )
+    kept = sys.gettrace()
+    sys.settrace(None)
+    try:
+        events = TraceFunction(listener, lambda frame: frame.f_code is looked_at.__code__)
+        pause_in_compiles(events)
+        ((begin,), (end,)) = begins, ends
+        begin("DYNAMO", "0/0")
+        end()
+        assert not events.is_following()
+        assert events.resume()
+        for _ in range(2):
+            begin("DYNAMO", "0/0")
+            looked_at()
+            assert not lines
+            end()
+        looked_at()
+        assert lines
+        assert events.problem is None
+        events.close()
+    finally:
+        sys.settrace(kept)
+
+
+def looked_at() -> int:
+    return 1

@@ -68,7 +68,7 @@ def judge_recompiles(timeline: Timeline, causes: RunCauses) -> JudgedRecompiles:
     for attempt in timeline.compiles:
         epochs[attempt.process, attempt.frame].add(attempt.epoch)
     often = Counter(map(_identify_values, timeline.counted_recompiles))
-    clock, served = _Clock(timeline), _Served(timeline)
+    clock, served, full = _Clock(timeline), _Served(timeline), _find_full(timeline, causes)
     known: dict[tuple[int, frozenset[CauseId]], _Family] = {}
 
     def find_family(event: Recompile) -> _Family:
@@ -93,7 +93,7 @@ def judge_recompiles(timeline: Timeline, causes: RunCauses) -> JudgedRecompiles:
         return _find_apart(own, once, again=again)
 
     def judge(event: Recompile) -> Need:
-        own = causes.get_causes(event)
+        own, frame = causes.get_causes(event), event.id.frame
         if was_reset(event):
             return "avoidable" if often[_identify_values(event)] > 1 else "undecided"
         if {cause.id for cause in own} == find_apart(event):
@@ -108,27 +108,33 @@ def judge_recompiles(timeline: Timeline, causes: RunCauses) -> JudgedRecompiles:
         if served.is_again(event) and not family.late:
             stays = any(map(_is_held, own)) and not served.is_alternating(event)
             filled = stays and any(cause.rule in _FILLED for cause in own)
-            unsure = stays or event.id.frame in full
-            return "avoidable" if filled else "undecided" if unsure else "wanted"
+            return "avoidable" if filled else "undecided" if stays or frame in full else "wanted"
         gone = clock.is_whole(event.process) and served.is_once(event)
         newer = len(family.times) - bisect_right(family.times, event.t)
         return "avoidable" if gone and (newer > 1 or not clock.is_late(event)) else "undecided"
 
     events = timeline.counted_recompiles
     made = (event for event in events if event.produced and clock.has_quiet_calls(event.process))
-    # Of a frame that has met its limit it is not known how many variants there are, but of sizes.
-    full = {
-        event.id.frame
-        for event in timeline.recompiles
-        if not event.produced and not {cause.rule for cause in causes.get_causes(event)} <= SIZES
-    }
-    lasting = (event for event in made if not was_reset(event))
-    kept = frozenset(event.id for event in lasting if event.id.frame not in full)
-    sides = Counter(
-        (event.id.frame, cause.id) for event in events for cause in causes.get_causes(event)
-    )
+    lasting = (event for event in made if not was_reset(event) and event.id.frame not in full)
+    kept = frozenset(event.id for event in lasting)
+    guarded = ((event.id.frame, its.id) for event in events for its in causes.get_causes(event))
+    sides = Counter(guarded)
     apart = {event.id: frozenset(find_apart(event)) for event in events if event.id in kept}
     return JudgedRecompiles({event.id: judge(event) for event in events}, apart)
+
+
+def _find_full(timeline: Timeline, causes: RunCauses) -> set[FrameId]:
+    """Find the frames that met their recompile limit for anything but a size: how many variants
+    there are is known of sizes alone."""
+    limited = {frame.key for frame in timeline.frames if frame.limit_hit_step is not None}
+    refused = (
+        event for event in timeline.recompiles if event.id.frame in limited and not event.produced
+    )
+    return {
+        event.id.frame
+        for event in refused
+        if not {cause.rule for cause in causes.get_causes(event)} <= SIZES
+    }
 
 
 def _group_by_cause(

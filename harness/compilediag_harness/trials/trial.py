@@ -11,6 +11,7 @@ import types
 from collections.abc import Callable, Collection, Generator, Iterator
 from typing import Any
 
+from compilediag_harness.base.object_graph import cache_by_code
 from compilediag_harness.base.post_import import PostImport
 from compilediag_harness.base.resumed_frames import find_resumed_line
 from compilediag_harness.base.session import Session
@@ -287,8 +288,7 @@ class LineWatcher:
         if not file:
             return False
         self._stop_if_done()  # what was left may have been traced by Dynamo
-        lines = list_lines(code)
-        return any(abs(line) in lines for line in self._left[file])
+        return not self._left[file].isdisjoint(_list_watchable(code))
 
     def _find_file(self, code: types.CodeType) -> str:
         """Find the file of code; empty where it has no watched lines."""
@@ -328,6 +328,13 @@ def _list_skips(plan: WatchedLines) -> Iterator[tuple[int, int]]:
         block = min((other for other in plan.lines if other > -line), default=0)
         if line < 0 < block:
             yield -line, block
+
+
+@cache_by_code
+def _list_watchable(code: types.CodeType) -> frozenset[int]:
+    """List the lines of a code object, and the ways past each, were it an `if`."""
+    lines = list_lines(code)
+    return lines.union(-line for line in lines)
 
 
 # At its first call: a relative path is another one in another folder.

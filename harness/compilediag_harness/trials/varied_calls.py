@@ -371,12 +371,11 @@ class _Varier:
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
             elif not variation.own_backend:
                 stack.enter_context(torch_replay.force_backend(torch, "eager"))
-            held = _read_state(call.modules).values()
             if variation.dtype is not None:
-                dtype = getattr(torch, variation.dtype)
+                dtype, held = getattr(torch, variation.dtype), _read_state(call.modules).values()
                 stack.enter_context(_hold_others(lambda its: its.to(dtype), held))
             if variation.parameters is not None:
-                own = [its for its in held if isinstance(its, torch.nn.Parameter)]
+                own = {its for module in call.modules for its in module.parameters()}
                 stack.enter_context(_hold_others(variation.parameters, own))
             stack.enter_context(torch_replay.enter_modes(torch, modes))
             yield
